@@ -1,0 +1,117 @@
+// Records dispatches and copies, and submits them in order as one command buffer.
+// Not a graph: order is the order of calls. Invariant: nothing is dropped; scalars travel in one uniform ring that is
+// written before the commands that read it.
+import { KernelError } from '../lib/errors.ts';
+import { allocate, type View } from './buffers.ts';
+import type { Gpu } from './device.ts';
+import type { Kernel } from './kernel.ts';
+import { type Compiled, compile } from './pipeline.ts';
+
+const slots = 4096;
+
+export interface Recorder {
+  /** Adds one dispatch. `views` follow the kernel's bindings; `params` must name every scalar. */
+  dispatch(
+    kernel: Kernel,
+    views: readonly View[],
+    params: Readonly<Record<string, number>>,
+    grid: readonly [number, number, number],
+    constants?: Readonly<Record<string, number>>,
+  ): void;
+  copy(from: View, fromOffset: number, to: View, toOffset: number, bytes: number): void;
+  clear(view: View): void;
+  /** Sends everything recorded so far to the queue. */
+  submit(): void;
+}
+
+/** A recorder for one device; it may be used again after each submit. */
+export function createRecorder(gpu: Gpu): Recorder {
+  const { device } = gpu;
+  const stride = Math.max(64, gpu.identity.limits.minUniformBufferOffsetAlignment);
+  const ring = allocate(gpu, 'kernel scalars', slots * stride, GPUBufferUsage.UNIFORM);
+  const words = new Uint32Array((slots * stride) / 4);
+  const floats = new Float32Array(words.buffer);
+  let used = 0;
+  let encoder: GPUCommandEncoder | null = null;
+  let pass: GPUComputePassEncoder | null = null;
+
+  function writeParams(kernel: Kernel, params: Readonly<Record<string, number>>): number {
+    const base = (used * stride) / 4;
+    for (let i = 0; i < kernel.params.length; i++) {
+      const [name, type] = kernel.params[i]!;
+      const value = params[name];
+      if (value === undefined) {
+        throw new KernelError(
+          'missing-param',
+          `dispatching ${kernel.name}: no value for scalar ${name}; give every scalar.`,
+        );
+      }
+      if (type === 'f32') floats[base + i] = value;
+      else words[base + i] = value;
+    }
+    return used++ * stride;
+  }
+
+  function bindGroup(compiled: Compiled, views: readonly View[]): GPUBindGroup {
+    let key = '';
+    for (const view of views) key += `${view.id},`;
+    const known = compiled.groups.get(key);
+    if (known) return known;
+    const { kernel } = compiled;
+    if (views.length !== kernel.bindings.length) {
+      throw new KernelError(
+        'bindings',
+        `dispatching ${kernel.name}: ${views.length} views for ${kernel.bindings.length} bindings.`,
+      );
+    }
+    const group = device.createBindGroup({
+      label: kernel.name,
+      layout: compiled.layout,
+      entries: [
+        { binding: 0, resource: { buffer: ring.buffer, size: compiled.paramBytes } },
+        ...views.map((view, i) => ({
+          binding: i + 1,
+          resource: { buffer: view.buffer, offset: view.offset, size: view.size },
+        })),
+      ],
+    });
+    compiled.groups.set(key, group);
+    return group;
+  }
+
+  function endPass(): GPUCommandEncoder {
+    pass?.end();
+    pass = null;
+    return (encoder ??= device.createCommandEncoder());
+  }
+
+  function submit(): void {
+    if (!encoder) return;
+    endPass();
+    if (used > 0) device.queue.writeBuffer(ring.buffer, 0, words, 0, (used * stride) / 4);
+    device.queue.submit([encoder.finish()]);
+    encoder = null;
+    used = 0;
+    gpu.check();
+  }
+
+  return {
+    dispatch(kernel, views, params, grid, constants) {
+      if (used === slots) submit();
+      const compiled = compile(gpu, kernel, constants);
+      const offset = writeParams(kernel, params);
+      encoder ??= device.createCommandEncoder();
+      pass ??= encoder.beginComputePass();
+      pass.setPipeline(compiled.pipeline);
+      pass.setBindGroup(0, bindGroup(compiled, views), [offset]);
+      pass.dispatchWorkgroups(grid[0], grid[1], grid[2]);
+    },
+    copy(from, fromOffset, to, toOffset, bytes) {
+      endPass().copyBufferToBuffer(from.buffer, from.offset + fromOffset, to.buffer, to.offset + toOffset, bytes);
+    },
+    clear(view) {
+      endPass().clearBuffer(view.buffer, view.offset, view.size);
+    },
+    submit,
+  };
+}
