@@ -1,0 +1,192 @@
+// The rollout loop: groups of members share the sampler's slots; each pass takes whatever every member has ready.
+// Not a trainer. Invariant: an episode's tokens depend on its spec, the weights and its environment alone; slots, the
+// order of finishing and who runs beside it change nothing. A failed service is retried from reset, never scored.
+import type { EnvironmentPort } from '../environments/port.ts';
+import { EnvError } from '../lib/errors.ts';
+import type { Text } from '../model/text.ts';
+import type { Episode } from './episode.ts';
+import {
+  addDrawn,
+  endTurn,
+  type Member,
+  type MemberSpec,
+  type RolloutSettings,
+  startMember,
+  toEpisode,
+} from './member.ts';
+import type { Drawn, Sampler, SlotWork } from './sampler.ts';
+
+export interface CollectPorts {
+  sampler: Sampler;
+  text: Text;
+  environment: EnvironmentPort;
+  /** Milliseconds, for durations only. */
+  now: () => number;
+  onProgress?: (finished: number, total: number, tokens: number) => void;
+}
+
+/** Attempts at a member before its environment failure is recorded instead of a verdict. */
+const maxAttempts = 3;
+
+interface Running {
+  member: Member;
+  slot: number;
+  cached: number;
+  attempt: number;
+  place: [group: number, index: number];
+  /** Slots that wait for a copy of this one's prompt. */
+  followers: Running[];
+}
+
+const isInfrastructure = (error: unknown): error is EnvError => error instanceof EnvError;
+
+/**
+ * Rolls out every group; the result has the shape of `groups`. A group starts when all its members have a slot, so a
+ * group may not be larger than the sampler's slots. @throws EnvError `group-fingerprint` when members of one group get
+ * different prompts.
+ */
+export async function collect(
+  groups: readonly (readonly MemberSpec[])[],
+  settings: RolloutSettings,
+  ports: CollectPorts,
+): Promise<Episode[][]> {
+  const { sampler, text, environment, now } = ports;
+  const episodes: Episode[][] = groups.map(() => []);
+  const total = groups.reduce((sum, group) => sum + group.length, 0);
+  const free = Array.from({ length: sampler.shape.slots }, (_, slot) => slot);
+  const running: Running[] = [];
+  let nextGroup = 0;
+  let finished = 0;
+  let tokens = 0;
+
+  async function begin(spec: MemberSpec, slot: number, attempt: number, place: Running['place']): Promise<Running> {
+    const opened = await environment.open(spec.task);
+    const prompt = text.renderPrompt({
+      messages: opened.messages,
+      tools: opened.tools,
+      enableThinking: settings.enableThinking,
+    });
+    return {
+      member: startMember(spec, opened.sessionId, prompt, opened.tools, now()),
+      slot,
+      cached: 0,
+      attempt,
+      place,
+      followers: [],
+    };
+  }
+
+  async function startGroup(group: readonly MemberSpec[], index: number): Promise<void> {
+    const started: Running[] = [];
+    for (const [i, spec] of group.entries()) started.push(await begin(spec, free.shift()!, 1, [index, i]));
+    const [leader, ...others] = started;
+    for (const other of others) {
+      if (other.member.stream.ids.join() !== leader!.member.stream.ids.join()) {
+        const message = `opening group ${index}: members got different prompts for task ${leader!.member.spec.task.id}; a group must start from one observation. Check the environment's reset.`;
+        throw new EnvError('group-fingerprint', message);
+      }
+    }
+    leader!.followers = others;
+    running.push(...started);
+  }
+
+  function planPass(): { work: SlotWork[]; who: Running[] } {
+    const work: SlotWork[] = [];
+    const who: Running[] = [];
+    const waiting = new Set(running.flatMap((r) => r.followers));
+    let room = sampler.shape.rows;
+    for (const run of running) {
+      if (waiting.has(run) || room === 0) continue;
+      const { pending, spec, stream } = run.member;
+      // A leader fills the prompt but its last token, which every member then runs with its own key.
+      const usable = run.followers.length > 0 ? pending.length - 1 : pending.length;
+      const take = Math.min(usable, room);
+      if (take === 0) continue;
+      const { seed, step, group, member } = spec;
+      const complete = take === pending.length;
+      const key = complete ? { seed, step, group, member, position: stream.ids.length } : null;
+      work.push({ slot: run.slot, start: run.cached, tokens: pending.slice(0, take), key });
+      who.push(run);
+      room -= take;
+    }
+    return { work, who };
+  }
+
+  function takeCached(run: Running, count: number): void {
+    run.member.pending.splice(0, count);
+    run.cached += count;
+    if (run.followers.length > 0 && run.member.pending.length === 1) {
+      for (const follower of run.followers) {
+        sampler.fork(run.slot, follower.slot, run.cached);
+        follower.member.pending.splice(0, run.cached);
+        follower.cached = run.cached;
+      }
+      run.followers = [];
+    }
+  }
+
+  async function advance(run: Running, drawn: Drawn): Promise<void> {
+    const stop = addDrawn(run.member, drawn, text, settings);
+    if (stop === null) return;
+    await endTurn(run.member, stop, environment, text, settings);
+    if (run.member.done) await finish(run);
+  }
+
+  async function finish(run: Running): Promise<void> {
+    const { member, place } = run;
+    const verdict = await environment.verify(member.sessionId, member.finalText, member.invalidDispatches);
+    await environment.close(member.sessionId);
+    settle(run, toEpisode(member, settings, { verdict }, (now() - member.startedAt) / 1000), place);
+  }
+
+  function settle(run: Running, episode: Episode, [group, index]: Running['place']): void {
+    episodes[group]![index] = episode;
+    running.splice(running.indexOf(run), 1);
+    free.push(run.slot);
+    free.sort((a, b) => a - b);
+    finished += 1;
+    ports.onProgress?.(finished, total, tokens);
+  }
+
+  async function recover(run: Running, error: EnvError): Promise<void> {
+    await environment.close(run.member.sessionId).catch(() => {});
+    if (run.attempt < maxAttempts) {
+      try {
+        const again = await begin(run.member.spec, run.slot, run.attempt + 1, run.place);
+        running[running.indexOf(run)] = again;
+        return;
+      } catch (second) {
+        if (!isInfrastructure(second)) throw second;
+      }
+    }
+    const reason = `${error.code}: ${error.message}`;
+    settle(
+      run,
+      toEpisode(run.member, settings, { infrastructure: reason }, (now() - run.member.startedAt) / 1000),
+      run.place,
+    );
+  }
+
+  while (finished < total) {
+    while (nextGroup < groups.length && free.length >= groups[nextGroup]!.length) {
+      await startGroup(groups[nextGroup]!, nextGroup);
+      nextGroup += 1;
+    }
+    if (running.length === 0) {
+      const message = `starting group ${nextGroup}: it has ${groups[nextGroup]!.length} members, the sampler ${sampler.shape.slots} slots; use more slots.`;
+      throw new EnvError('group-too-large', message);
+    }
+    const { work, who } = planPass();
+    const drawn = await sampler.step(work);
+    for (const [i, run] of who.entries()) takeCached(run, work[i]!.tokens.length);
+    tokens += drawn.filter((d) => d !== null).length;
+    const advanced = who.flatMap((run, i) => (drawn[i] ? [{ run, result: advance(run, drawn[i]) }] : []));
+    const outcomes = await Promise.allSettled(advanced.map(({ result }) => result));
+    for (const [i, outcome] of outcomes.entries()) {
+      if (outcome.status === 'fulfilled') continue;
+      if (!isInfrastructure(outcome.reason)) throw outcome.reason;
+      await recover(advanced[i]!.run, outcome.reason);
+    }
+  }
+  return episodes;
+}
