@@ -22,6 +22,9 @@ export interface Head {
   gathered: Rows;
   normed: Rows;
   logits: Rows;
+  /** For the backward pass. */
+  dNormed: Rows;
+  dGathered: Rows;
   destroy(): void;
 }
 
@@ -46,6 +49,8 @@ export function createHead(gpu: Gpu, arch: Architecture, capacity: number, logit
     gathered: { view: take('head.gathered', rows * hidden), stride: hidden },
     normed: { view: take('head.normed', rows * hidden), stride: hidden },
     logits: { view: take('head.logits', rows * stride), stride },
+    dNormed: { view: take('head.dNormed', rows * hidden), stride: hidden },
+    dGathered: { view: take('head.dGathered', rows * hidden), stride: hidden },
     destroy: () => {
       for (const view of views) release(gpu, view);
     },

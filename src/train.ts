@@ -1,0 +1,265 @@
+// The loop of a GRPO run: prompts, rollouts, audit, update, journal, checkpoint. Read this first.
+// Not a plan and not a device: everything it touches is handed in. Departs from TRL: rollouts are audited before they are
+// learnt from, and the old log-probs are the sampler's, which the audit shows to be the trainer's own bits.
+// Invariant: a step is a function of (config, weights, step); a run that stops after any step and resumes ends in the
+// same bytes as one that did not.
+import type { EnvironmentPort, Task } from './environments/port.ts';
+import { computeAdvantages } from './grpo/advantages.ts';
+import { type MetricRow, stepMetrics } from './grpo/metrics.ts';
+import { learningRate } from './grpo/schedule.ts';
+import type { Recomputed, Trainer } from './grpo/step.ts';
+import type { Journal } from './journal.ts';
+import { withoutTimings } from './journal-events.ts';
+import { canonicalBytes } from './lib/canonical-json.ts';
+import { type DataCursor, takePrompts } from './lib/data-order.ts';
+import { AuditError, PlanError } from './lib/errors.ts';
+import { sha256HexAsync } from './lib/sha256.ts';
+import type { Storage } from './lib/storage.ts';
+import type { Text } from './model/text.ts';
+import { collect } from './rollout/collect.ts';
+import { type Episode, episode as episodeSchema } from './rollout/episode.ts';
+import { isTruncated } from './rollout/loss-mask.ts';
+import type { MemberSpec, RolloutSettings } from './rollout/member.ts';
+import type { TrainSequence } from './rollout/pack.ts';
+import type { Sampler } from './rollout/sampler.ts';
+import type { RunConfig } from './run-config.ts';
+
+/** What an audit says of a step's rollouts; any finding refuses the step. */
+export type AuditRollouts = (episodes: readonly Episode[], tasks: ReadonlyMap<string, Task>) => Promise<string[]>;
+
+/** Compares recomputed log-probs of trained tokens with the sampled ones; returns findings. */
+export type AuditLogprobs = (episodes: readonly Episode[], recomputed: readonly Float32Array[]) => string[];
+
+export interface SealedState {
+  step: number;
+  cursor: DataCursor;
+}
+
+export interface TrainPorts {
+  storage: Storage;
+  journal: Journal;
+  trainer: Trainer;
+  sampler: Sampler;
+  text: Text;
+  environment: EnvironmentPort;
+  tasks: readonly Task[];
+  invalidCallObservation: string;
+  auditRollouts: AuditRollouts;
+  auditLogprobs: AuditLogprobs;
+  /** SHA-256 of adapter and optimizer as they would be sealed. */
+  digests(): Promise<{ adapter: string; optimizer: string }>;
+  /** Seals a checkpoint after a completed step and journals it. */
+  seal(state: SealedState): Promise<void>;
+  /** Milliseconds, for durations only. */
+  now: () => number;
+  /** Asked after every step: true stops the run with everything sealed. */
+  shouldStop: () => boolean;
+  onStep?: (step: number, metrics: Record<string, number>) => void;
+  onRollout?: (step: number, finished: number, total: number) => void;
+}
+
+export const rolloutsFile = (step: number) => `rollouts/step-${String(step).padStart(6, '0')}.jsonl`;
+
+function rolloutSettings(config: RunConfig, ports: TrainPorts, policy: string): RolloutSettings {
+  const { temperature, maxCompletionTokens, maxToolRounds, enableThinking } = config.generation;
+  const { invalidCallObservation } = ports;
+  return { temperature, maxCompletionTokens, maxToolRounds, enableThinking, invalidCallObservation, policy };
+}
+
+/** The members of a step's groups: group g is prompt g of the step, and every member has its own key. */
+function stepSpecs(
+  config: RunConfig,
+  tasks: readonly Task[],
+  indices: readonly number[],
+  step: number,
+): MemberSpec[][] {
+  return indices.map((index, group) =>
+    Array.from({ length: config.grpo.groupSize }, (_, member) => ({
+      task: tasks[index]!,
+      step,
+      group,
+      member,
+      seed: config.seed,
+    })),
+  );
+}
+
+async function writeRollouts(storage: Storage, file: string, episodes: readonly Episode[]) {
+  const bytes = new TextEncoder().encode(episodes.map((episode) => `${JSON.stringify(episode)}\n`).join(''));
+  await storage.write(file, bytes);
+  return {
+    file,
+    sha256: await sha256HexAsync(bytes),
+    evidenceSha256: await sha256HexAsync(canonicalBytes(episodes.map(withoutTimings))),
+  };
+}
+
+/** The rollouts of an earlier step, checked against the journal: a batch that is used more than once. */
+async function readRollouts(
+  ports: TrainPorts,
+  step: number,
+): Promise<{ episodes: Episode[]; reference: Awaited<ReturnType<typeof writeRollouts>> }> {
+  const entry = ports.journal.entries.findLast((e) => e.kind === 'step' && e.data.step === step);
+  if (entry?.kind !== 'step')
+    throw new PlanError(
+      'no-rollouts',
+      `resuming: the journal has no step ${step}, whose rollouts are needed. Start anew.`,
+    );
+  const bytes = await ports.storage.read(entry.data.rollouts.file);
+  const found = await sha256HexAsync(bytes);
+  if (found !== entry.data.rollouts.sha256) {
+    const message = `resuming: ${entry.data.rollouts.file} has SHA-256 ${found}, the journal says ${entry.data.rollouts.sha256}. Restore the file.`;
+    throw new AuditError('rollouts-changed', message);
+  }
+  const lines = new TextDecoder().decode(bytes).trim().split('\n');
+  return { episodes: lines.map((line) => episodeSchema.parse(JSON.parse(line))), reference: entry.data.rollouts };
+}
+
+function trainSequence(episode: Episode, advantage: number): TrainSequence {
+  return {
+    ids: episode.ids,
+    mask: episode.mask,
+    sampled: episode.logprobs,
+    advantage,
+    truncated: isTruncated(episode),
+  };
+}
+
+function metricRow(episode: Episode): MetricRow {
+  const calls = episode.turns.flatMap((turn) => turn.calls);
+  const { verdict } = episode;
+  return {
+    promptTokens: episode.promptLength,
+    sampledTokens: episode.mask.reduce((sum: number, bit) => sum + bit, 0),
+    terminated: !isTruncated(episode),
+    capped: episode.capped,
+    toolCalls: calls.length,
+    toolFailures: calls.filter((call) => call.status !== 'ok' || call.environmentError).length,
+    rewards: { shaped: verdict?.reward ?? null, strict: verdict ? Number(verdict.strict) : null },
+    reward: verdict?.reward ?? null,
+  };
+}
+
+const finite = (metrics: Record<string, number | null>) =>
+  Object.fromEntries(Object.entries(metrics).filter((entry): entry is [string, number] => entry[1] !== null));
+
+const seconds = (from: number, to: number) => Math.round(to - from) / 1000;
+
+/**
+ * Trains from `start` (the state of a checkpoint, or step 0) to the last step, or until asked to stop.
+ * @throws AuditError `audit-failed` for rollouts with findings; nothing of that step is kept.
+ */
+export async function train(config: RunConfig, ports: TrainPorts, start: SealedState): Promise<SealedState> {
+  const { grpo, steps } = config;
+  const schedule = { kind: config.optimizer.schedule, base: config.optimizer.learningRate, totalSteps: steps };
+  const tasks = new Map(ports.tasks.map((task) => [task.id, task]));
+  let { cursor } = start;
+  let batch: { episodes: Episode[]; reference: Awaited<ReturnType<typeof writeRollouts>> } | null = null;
+  let tokens = 0;
+  let policy = (await ports.digests()).adapter;
+  for (let step = start.step + 1; step <= steps; step++) {
+    const began = ports.now();
+    const firstUse = step - ((step - 1) % grpo.numIterations);
+    if (firstUse === step) {
+      const taken = takePrompts(config.seed, ports.tasks.length, cursor, grpo.groupsPerStep);
+      cursor = taken.cursor;
+      ports.sampler.use(ports.trainer.adapter);
+      const groups = await collect(
+        stepSpecs(config, ports.tasks, taken.indices, step),
+        rolloutSettings(config, ports, policy),
+        {
+          ...ports,
+          onProgress: (finished, total) => ports.onRollout?.(step, finished, total),
+        },
+      );
+      batch = { episodes: groups.flat(), reference: { file: '', sha256: '', evidenceSha256: '' } };
+    } else {
+      batch ??= await readRollouts(ports, firstUse);
+    }
+    const { episodes } = batch;
+    const rolledOut = ports.now();
+    if (firstUse === step) {
+      refuse(step, await ports.auditRollouts(episodes, tasks));
+      batch.reference = await writeRollouts(ports.storage, rolloutsFile(step), episodes);
+    }
+    const audited = ports.now();
+    const { advantages } = computeAdvantages(
+      episodes.map((episode) => [episode.verdict?.reward ?? null]),
+      { groupSize: grpo.groupSize, scale: grpo.scaleRewards },
+    );
+    const scored = episodes
+      .map((episode, i) => ({ episode, sequence: trainSequence(episode, advantages[i]!) }))
+      .filter(({ episode }) => episode.verdict);
+    const groups = Array.from({ length: grpo.groupsPerStep }, (_, g) =>
+      scored.filter(({ episode }) => episode.group === g),
+    );
+    const rate = learningRate(step, schedule);
+    const result = await ports.trainer.step({
+      groups: groups.map((group) => group.map(({ sequence }) => sequence)),
+      update: step,
+      learningRate: rate,
+      old: 'sampled',
+      beforeUpdate: (recomputed) => {
+        if (firstUse === step)
+          refuse(
+            step,
+            ports.auditLogprobs(
+              scored.map(({ episode }) => episode),
+              bySequence(recomputed),
+            ),
+          );
+      },
+    });
+    const trained = ports.now();
+    const { adapter, optimizer } = await ports.digests();
+    policy = adapter;
+    const rowMetrics = stepMetrics(episodes.map(metricRow), {
+      groupSize: grpo.groupSize,
+      scale: grpo.scaleRewards,
+      tokensBefore: tokens,
+      tools: true,
+    });
+    tokens = rowMetrics['num_tokens'] ?? tokens;
+    const metrics = { ...finite(rowMetrics), ...result.metrics, step_time: seconds(began, ports.now()) };
+    await ports.journal.append({ kind: 'audit', data: { step, rollouts: episodes.length, findings: [] } });
+    await ports.journal.append({
+      kind: 'step',
+      data: {
+        step,
+        metrics,
+        adapterSha256: adapter,
+        optimizerSha256: optimizer,
+        rollouts: batch.reference,
+        seconds: {
+          rollout: seconds(began, rolledOut),
+          audit: seconds(rolledOut, audited),
+          train: seconds(audited, trained),
+        },
+      },
+    });
+    ports.onStep?.(step, metrics);
+    const stop = ports.shouldStop();
+    if (step % config.checkpoints.every === 0 || step === steps || stop) await ports.seal({ step, cursor });
+    if (stop) return { step, cursor };
+  }
+  return { step: steps, cursor };
+}
+
+function refuse(step: number, findings: readonly string[]): void {
+  if (findings.length === 0) return;
+  const shown = findings.slice(0, 3).join('; ');
+  throw new AuditError(
+    'audit-failed',
+    `auditing step ${step}: ${findings.length} findings; a rollout must have none to be trained on. First: ${shown}. ` +
+      'Nothing was trained on; resume from the last checkpoint.',
+  );
+}
+
+/** Recomputed log-probs by sequence, in the order of the groups and their members. */
+function bySequence(recomputed: readonly Recomputed[]): Float32Array[] {
+  return recomputed.flatMap(({ batches, logprobs }) =>
+    batches.flatMap((micro, m) =>
+      micro.inputs.map((_, s) => logprobs[m]!.slice(micro.starts[s]!, micro.starts[s + 1]!)),
+    ),
+  );
+}
