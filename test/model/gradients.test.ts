@@ -44,14 +44,21 @@ describe('the policy gradient on the device', () => {
     const model = await loadWeights(gpu(), files, { positions: 64 });
     const initial = await loadAdapter(folderSource(goldenPath('tiny-qwen3-tied-lora')), files.architecture);
     const layout = adapterLayout(files.architecture, initial.config);
-    const trainer = createTrainer(gpu(), model, layout, initial, { rows: 200, sequences: 4, length: 40 }, {
-      loss: golden.options(kind),
-      temperature: golden.temperature,
-      adamw: adamwDefaults,
-      maxGradNorm: 1,
-      numIterations: 1,
-      vocabulary: 320,
-    });
+    const trainer = createTrainer(
+      gpu(),
+      model,
+      layout,
+      initial,
+      { rows: 200, sequences: 4, length: 40 },
+      {
+        loss: golden.options(kind),
+        temperature: golden.temperature,
+        adamw: adamwDefaults,
+        maxGradNorm: 1,
+        numIterations: 1,
+        vocabulary: 320,
+      },
+    );
     const result = await trainer.step({
       groups: [sequences()],
       update: 1,
