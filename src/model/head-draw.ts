@@ -4,6 +4,7 @@ import type { View } from '../gpu/buffers.ts';
 import { foldedGrid } from '../gpu/kernel.ts';
 import type { Recorder } from '../gpu/recorder.ts';
 import { logprobs } from '../kernels/logprobs.ts';
+import { sample } from '../kernels/sample.ts';
 import type { Head } from './head.ts';
 
 export interface SamplingSettings {
@@ -33,6 +34,50 @@ export function recordLogprobs(
     logprobs,
     [head.logits.view, targets, stats],
     { rows: chunk.rows, vocabulary, stride: head.logits.stride, rowOffset: chunk.first, inverseTemperature },
+    foldedGrid(chunk.rows),
+  );
+}
+
+/** 1 - topP as a 64-bit fraction in two words, formed once on the host; 0 keeps everything. */
+function dropFraction(topP: number): { dropHigh: number; dropLow: number } {
+  const drop = 1 - topP;
+  const high = Math.floor(drop * 2 ** 32);
+  return { dropHigh: high, dropLow: Math.floor((drop * 2 ** 32 - high) * 2 ** 32) };
+}
+
+/** Stands for "min-p is off": no weight is that small. */
+const noMinimum = -1e30;
+
+/**
+ * Records one draw a row of the chunk into `ids` and `truncated` from `chunk.first`. `keys`: [.., 8] u32 a row: seed,
+ * step, group, member, position, live, 0, 0. `unused` is any buffer that the kernel's test output may be bound to.
+ */
+export function recordDraw(
+  r: Recorder,
+  head: Head,
+  chunk: { first: number; rows: number },
+  keys: View,
+  ids: View,
+  truncated: View,
+  unused: View,
+  settings: SamplingSettings,
+  vocabulary: number,
+): void {
+  const { temperature, topK, topP, minP } = settings;
+  r.dispatch(
+    sample,
+    [head.logits.view, keys, ids, truncated, unused],
+    {
+      rows: chunk.rows,
+      vocabulary,
+      stride: head.logits.stride,
+      rowOffset: chunk.first,
+      inverseTemperature: temperature === 0 ? 1 : 1 / temperature,
+      greedy: temperature === 0 ? 1 : 0,
+      topK,
+      ...dropFraction(topP),
+      minLog: minP > 0 ? Math.log(minP) : noMinimum,
+    },
     foldedGrid(chunk.rows),
   );
 }
