@@ -51,6 +51,8 @@ const grpoSection = z
     klBiasCorrection: z.boolean().default(false),
     epsilonLow: nonNegative.default(0.2),
     epsilonHigh: nonNegative.default(0.2),
+    /** cispo: the cap on the detached ratio itself. */
+    cispoMaxRatio: z.number().gt(0).default(2),
     /** Upper bound of the ratio in the unclipped branch; null is none. */
     delta: z.number().gt(1).nullable().default(null),
     scaleRewards: z.enum(['group', 'batch', 'none']).default('group'),

@@ -42,7 +42,6 @@ function trainerOf({ model, initial, layout }: Awaited<ReturnType<typeof open>>)
       temperature: settings.temperature,
       adamw: adamwDefaults,
       maxGradNorm: 1,
-      numIterations: 1,
       vocabulary: 300,
     },
   );

@@ -55,7 +55,6 @@ describe('the policy gradient on the device', () => {
         temperature: golden.temperature,
         adamw: adamwDefaults,
         maxGradNorm: 1,
-        numIterations: 1,
         vocabulary: 320,
       },
     );

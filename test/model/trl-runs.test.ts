@@ -65,7 +65,6 @@ describe.each(['grpo', 'dapo'] as const)('the recorded TRL run with loss %s', (k
         temperature: config['temperature']!,
         adamw: { ...adamwDefaults, eps: config['adam_epsilon']! },
         maxGradNorm: config['max_grad_norm']!,
-        numIterations: config['num_iterations']!,
         vocabulary: 320,
       },
     );

@@ -1,0 +1,286 @@
+// Assembles a training run on this machine from its configuration: device, model, environment worker, evaluator worker,
+// storage; and runs it. Not the loop (src/train.ts). Invariant: a run folder belongs to one configuration; a used folder
+// is only entered with `resume`, and what fails to verify is moved to recovery/, never deleted.
+import { performance } from 'node:perf_hooks';
+import { checkpointFolder, newestVerified, retainCheckpoints, sealCheckpoint, setAside } from '../src/checkpoint.ts';
+import { type CheckpointIdentity, f32BitsHex, requireIdentity } from '../src/checkpoint-state.ts';
+import { INVALID_CALL_OBSERVATION } from '../src/environments/german-expert.ts';
+import { trainTasks } from '../src/environments/german-task.ts';
+import { type Gpu, openGpu } from '../src/gpu/device.ts';
+import { learningRate } from '../src/grpo/schedule.ts';
+import { createTrainer, type Trainer } from '../src/grpo/step.ts';
+import { type Journal, openJournal, requirePrefix } from '../src/journal.ts';
+import { CheckpointError, PlanError } from '../src/lib/errors.ts';
+import { RNG_DEFINITION } from '../src/lib/rng.ts';
+import { sha256Hex } from '../src/lib/sha256-node.ts';
+import type { Storage } from '../src/lib/storage.ts';
+import { createNodeStorage } from '../src/lib/storage-node.ts';
+import { loadAdapter } from '../src/model/adapter-files.ts';
+import { adapterLayout, loadGpuAdapter } from '../src/model/adapter-gpu.ts';
+import { type BaseModel, openBase } from '../src/model/base-node.ts';
+import { folderSource } from '../src/model/file-source-node.ts';
+import { type Adapter, initAdapter, type LoraConfig, resolveTargets } from '../src/model/lora.ts';
+import { loadWeights } from '../src/model/weights.ts';
+import { createSampler } from '../src/rollout/sampler.ts';
+import type { ResolvedRunConfig, RunConfig } from '../src/run-config.ts';
+import { type SealedState, train } from '../src/train.ts';
+import { decodeTrainState, encodeTrainState, type TrainState } from '../src/train-state.ts';
+import { auditPorts } from './audit-ports.ts';
+import { spawnGermanEnvironment } from './env-node.ts';
+import { runVersions, shaderDigests } from './run-identity.ts';
+
+export interface TrainProgress {
+  onStep?: (step: number, steps: number, metrics: Record<string, number>) => void;
+  onRollout?: (step: number, finished: number, total: number) => void;
+  onNote?: (text: string) => void;
+}
+
+export interface TrainRunOptions {
+  resume: boolean;
+  progress?: TrainProgress;
+  /** Asked after every step; true stops with everything sealed. */
+  shouldStop?: () => boolean;
+}
+
+export interface TrainOutcome {
+  output: string;
+  /** Completed steps. */
+  steps: number;
+  status: 'finished' | 'interrupted';
+  adapterSha256: string;
+}
+
+const journalFile = 'journal.jsonl';
+const environmentName = 'german/1';
+
+function identityOf(base: BaseModel, gpu: Gpu, config: RunConfig): CheckpointIdentity {
+  const { vendor, architecture, device, description, dawn } = gpu.identity;
+  return {
+    ...base.hashes,
+    environment: environmentName,
+    kernelFamily: config.kernels.family,
+    device: { vendor, architecture, device, description, dawn },
+  };
+}
+
+function loraConfig(config: RunConfig): LoraConfig {
+  const { rank, alpha, rslora, targets } = config.lora;
+  return { rank, alpha, useRslora: rslora, targets: resolveTargets(targets === 'all-linear' ? targets : [...targets]) };
+}
+
+/** Opens the journal of a folder and refuses one that was used without `resume`, or by another configuration. */
+async function enterFolder(storage: Storage, run: ResolvedRunConfig, resume: boolean): Promise<Journal> {
+  const { journal, torn } = await openJournal(storage, journalFile, () => new Date().toISOString());
+  const start = journal.entries.find((entry) => entry.kind === 'run-start');
+  if (torn)
+    await journal.append({
+      kind: 'recovery',
+      data: { moved: [{ from: journalFile, to: torn.to, reason: 'a torn last line' }] },
+    });
+  if (start && !resume) {
+    const message = `starting a run in ${storage.label}: it holds a run already (${journal.entries.length} journal entries). Give --resume to go on with it, or another output folder.`;
+    throw new PlanError('used-folder', message);
+  }
+  if (start?.kind === 'run-start' && start.data.planSha256 !== run.sha256) {
+    const message = `resuming ${storage.label}: its configuration has SHA-256 ${start.data.planSha256}, this one ${run.sha256}. Resume with the configuration that the run was started with (run-config.json).`;
+    throw new PlanError('other-config', message);
+  }
+  return journal;
+}
+
+async function startingAdapter(config: RunConfig, base: BaseModel): Promise<Adapter> {
+  const arch = base.files.architecture;
+  if (config.adapter === null) return initAdapter(arch, loraConfig(config), config.seed, config.model);
+  const adapter = await loadAdapter(folderSource(config.adapter), arch);
+  return { ...adapter, baseModel: adapter.baseModel || config.model };
+}
+
+/** Restores the newest verified checkpoint, or says that there is none. */
+async function restore(
+  storage: Storage,
+  journal: Journal,
+  trainer: Trainer,
+  run: ResolvedRunConfig,
+  base: BaseModel,
+  identity: CheckpointIdentity,
+  gpu: Gpu,
+): Promise<SealedState> {
+  const { checkpoint, skipped } = await newestVerified(storage);
+  const device = identity.device;
+  if (!checkpoint) {
+    await journal.append({
+      kind: 'resume',
+      data: { fromStep: 0, folder: null, sealSha256: null, skipped, overrides: [], device, versions: runVersions(gpu) },
+    });
+    return { step: 0, cursor: { epoch: 0, index: 0 } };
+  }
+  const { state, folder, sealSha256 } = checkpoint;
+  if (state.planSha256 !== run.sha256) {
+    const message = `resuming from ${folder}: it was sealed under configuration ${state.planSha256}, this one is ${run.sha256}. Use the configuration that sealed it.`;
+    throw new CheckpointError('other-config', message);
+  }
+  const overrides = requireIdentity(`${storage.label}/${folder}`, state.identity, identity);
+  requirePrefix(journal.entries, state.journal, `${storage.label}/${folder}`);
+  trainer.restore(await decodeTrainState(checkpoint.files, base.files.architecture, folder));
+  const moved = await setAside(storage, skipped);
+  if (moved.length > 0) await journal.append({ kind: 'recovery', data: { moved } });
+  await journal.append({
+    kind: 'resume',
+    data: { fromStep: state.step, folder, sealSha256, skipped, overrides, device, versions: runVersions(gpu) },
+  });
+  return { step: state.step, cursor: state.cursor };
+}
+
+/**
+ * Runs (or resumes) training as configured. The folder gets run-config.json, journal.jsonl, rollouts/, checkpoints/.
+ * @throws PlanError `used-folder` without `resume`; CheckpointError, AuditError, DeviceError as their boundaries say.
+ */
+export async function trainRun(run: ResolvedRunConfig, options: TrainRunOptions): Promise<TrainOutcome> {
+  const { config } = run;
+  const { progress = {} } = options;
+  if (config.kernels.family !== 'portable') {
+    const message =
+      'starting a run: kernels.family is matrix; this version has the family portable only. Set it to portable.';
+    throw new PlanError('no-family', message);
+  }
+  const storage = createNodeStorage(config.output);
+  const journal = await enterFolder(storage, run, options.resume);
+  const base = await openBase(config.model);
+  const arch = base.files.architecture;
+  const gpu = await openGpu();
+  const environment = await spawnGermanEnvironment();
+  const began = performance.now();
+  try {
+    const initial = await startingAdapter(config, base);
+    const promptRoom = 512;
+    const length = Math.min(arch.maxPositions, promptRoom + config.generation.maxCompletionTokens);
+    const model = await loadWeights(gpu, base.files, { positions: length });
+    const layout = adapterLayout(arch, initial.config);
+    const members = config.grpo.groupSize * config.grpo.groupsPerStep;
+    const sampler = createSampler(
+      gpu,
+      model,
+      { slots: members, cacheLength: length, rows: 1024 },
+      config.generation,
+      base.text.vocabularySize,
+      layout,
+    );
+    const trainer = createTrainer(
+      gpu,
+      model,
+      layout,
+      initial,
+      { rows: config.grpo.groupSize * length, sequences: config.grpo.groupSize, length },
+      {
+        loss: {
+          kind: config.grpo.loss,
+          epsilonLow: config.grpo.epsilonLow,
+          epsilonHigh: config.grpo.epsilonHigh,
+          delta: config.grpo.delta,
+          cispoMaxRatio: config.grpo.cispoMaxRatio,
+          dppoDelta: config.grpo.dppoDelta ?? 0,
+          beta: config.grpo.beta,
+          klBiasCorrection: config.grpo.klBiasCorrection,
+          maskTruncated: config.grpo.maskTruncated,
+          maxCompletionLength: config.generation.maxCompletionTokens,
+        },
+        temperature: config.generation.temperature,
+        adamw: {
+          beta1: config.optimizer.beta1,
+          beta2: config.optimizer.beta2,
+          eps: config.optimizer.epsilon,
+          weightDecay: config.optimizer.weightDecay,
+        },
+        maxGradNorm: config.optimizer.maxGradNorm,
+        vocabulary: base.text.vocabularySize,
+      },
+      config.adapter === null ? null : loadGpuAdapter(gpu, arch, initial),
+    );
+    const identity = identityOf(base, gpu, config);
+    const files = async () => encodeTrainState(await trainer.state(), initial.config, initial.baseModel);
+    const tasks = trainTasks(config.data.seeds.train, config.data.count);
+    let start: SealedState = { step: 0, cursor: { epoch: 0, index: 0 } };
+    if (journal.entries.some((entry) => entry.kind === 'run-start')) {
+      start = await restore(storage, journal, trainer, run, base, identity, gpu);
+    } else {
+      await storage.write('run-config.json', new TextEncoder().encode(`${JSON.stringify(config, null, 2)}\n`));
+      await journal.append({
+        kind: 'run-start',
+        data: {
+          runId: run.sha256.slice(0, 16),
+          planSha256: run.sha256,
+          device: identity.device,
+          kernelFamily: config.kernels.family,
+          versions: runVersions(gpu),
+          shaderDigests: shaderDigests(),
+        },
+      });
+    }
+    const digestsOf = (content: Awaited<ReturnType<typeof files>>) => ({
+      adapter: sha256Hex(content['adapter_model.safetensors']),
+      optimizer: sha256Hex(content['optimizer.safetensors']),
+    });
+    const schedule = { kind: config.optimizer.schedule, base: config.optimizer.learningRate, totalSteps: config.steps };
+    const reached = await train(
+      config,
+      {
+        storage,
+        journal,
+        trainer,
+        sampler,
+        text: base.text,
+        environment: environment.port,
+        tasks,
+        invalidCallObservation: INVALID_CALL_OBSERVATION,
+        ...auditPorts(base.text, config),
+        digests: async () => digestsOf(await files()),
+        async seal(state) {
+          const next = Math.min(state.step + 1, config.steps);
+          const sealed = await sealCheckpoint(storage, checkpointFolder(state.step), {
+            files: await files(),
+            state: {
+              schema: 'shaderl.checkpoint/1',
+              runId: run.sha256.slice(0, 16),
+              planSha256: run.sha256,
+              step: state.step,
+              schedule: { kind: schedule.kind, position: state.step, total: config.steps },
+              learningRateBits: f32BitsHex(learningRate(next, schedule)),
+              rng: { definition: RNG_DEFINITION, seed: config.seed, counters: { step: state.step + 1 } },
+              cursor: state.cursor,
+              identity,
+              journal: journal.prefix(),
+            },
+          });
+          await journal.append({
+            kind: 'checkpoint',
+            data: { step: state.step, folder: sealed.folder, sealSha256: sealed.sealSha256 },
+          });
+          if (config.checkpoints.keep !== 'all') await retainCheckpoints(storage, config.checkpoints.keep);
+        },
+        now: () => performance.now(),
+        shouldStop: options.shouldStop ?? (() => false),
+        onStep: (step, metrics) => progress.onStep?.(step, config.steps, metrics),
+        ...(progress.onRollout ? { onRollout: progress.onRollout } : {}),
+      },
+      start,
+    );
+    const finished = reached.step === config.steps;
+    const adapterSha256 = digestsOf(await files()).adapter;
+    await journal.append({
+      kind: 'run-end',
+      data: {
+        status: finished ? 'finished' : 'interrupted',
+        step: reached.step,
+        adapterSha256,
+        reason: finished ? '' : 'asked to stop',
+        seconds: (performance.now() - began) / 1000,
+      },
+    });
+    return { output: config.output, steps: reached.step, status: finished ? 'finished' : 'interrupted', adapterSha256 };
+  } finally {
+    await environment.stop();
+    gpu.destroy();
+  }
+}
+
+export type { TrainState };
