@@ -80,6 +80,8 @@ export function createSampler(
   const stats = take('sampler.stats', shape.slots * 4);
   const results = take('sampler.results', shape.slots * 6);
   const unused = take('sampler.unused', 4);
+  // A buffer cannot be copied onto itself, so forks pass through here.
+  const transit = take('sampler.transit', workspace.shape.cacheLength * workspace.kvWidth);
   let adapter: GpuAdapter | null = null;
 
   async function step(work: readonly SlotWork[]): Promise<(Drawn | null)[]> {
@@ -144,7 +146,9 @@ export function createSampler(
       const slotBytes = workspace.shape.cacheLength * workspace.kvWidth * 4;
       for (const { k, v } of workspace.layers) {
         for (const cache of [k, v]) {
-          recorder.copy(cache, fromSlot * slotBytes, cache, toSlot * slotBytes, length * workspace.kvWidth * 4);
+          const bytes = length * workspace.kvWidth * 4;
+          recorder.copy(cache, fromSlot * slotBytes, transit, 0, bytes);
+          recorder.copy(transit, 0, cache, toSlot * slotBytes, bytes);
         }
       }
     },
