@@ -24,8 +24,12 @@ import type { TrainSequence } from './rollout/pack.ts';
 import type { Sampler } from './rollout/sampler.ts';
 import type { RunConfig } from './run-config.ts';
 
-/** What an audit says of a step's rollouts; any finding refuses the step. */
-export type AuditRollouts = (episodes: readonly Episode[], tasks: ReadonlyMap<string, Task>) => Promise<string[]>;
+/** What an audit says of a step's rollouts, made by `policy` for `step`; any finding refuses the step. */
+export type AuditRollouts = (
+  episodes: readonly Episode[],
+  tasks: ReadonlyMap<string, Task>,
+  expected: { step: number; policy: string },
+) => Promise<{ findings: string[]; duplicates: { rate: number } }>;
 
 /** Compares recomputed log-probs of trained tokens with the sampled ones; returns findings. */
 export type AuditLogprobs = (episodes: readonly Episode[], recomputed: readonly Float32Array[]) => string[];
@@ -155,7 +159,9 @@ export async function train(config: RunConfig, ports: TrainPorts, start: SealedS
   const tasks = new Map(ports.tasks.map((task) => [task.id, task]));
   let { cursor } = start;
   let batch: { episodes: Episode[]; reference: Awaited<ReturnType<typeof writeRollouts>> } | null = null;
-  let tokens = 0;
+  // Members that repeat another member of their group: a sign of seeds that do not differ.
+  let duplicateRate = 0;
+  let tokens = tokensUntil(ports.journal, start.step);
   let policy = (await ports.digests()).adapter;
   for (let step = start.step + 1; step <= steps; step++) {
     const began = ports.now();
@@ -179,7 +185,9 @@ export async function train(config: RunConfig, ports: TrainPorts, start: SealedS
     const { episodes } = batch;
     const rolledOut = ports.now();
     if (firstUse === step) {
-      refuse(step, await ports.auditRollouts(episodes, tasks));
+      const audit = await ports.auditRollouts(episodes, tasks, { step, policy });
+      refuse(step, audit.findings);
+      duplicateRate = audit.duplicates.rate;
       batch.reference = await writeRollouts(ports.storage, rolloutsFile(step), episodes);
     }
     const audited = ports.now();
@@ -220,7 +228,12 @@ export async function train(config: RunConfig, ports: TrainPorts, start: SealedS
       tools: true,
     });
     tokens = rowMetrics['num_tokens'] ?? tokens;
-    const metrics = { ...finite(rowMetrics), ...result.metrics, step_time: seconds(began, ports.now()) };
+    const metrics = {
+      ...finite(rowMetrics),
+      ...result.metrics,
+      'completions/duplicate_rate': duplicateRate,
+      step_time: seconds(began, ports.now()),
+    };
     await ports.journal.append({ kind: 'audit', data: { step, rollouts: episodes.length, findings: [] } });
     await ports.journal.append({
       kind: 'step',
@@ -243,6 +256,12 @@ export async function train(config: RunConfig, ports: TrainPorts, start: SealedS
     if (stop) return { step, cursor };
   }
   return { step: steps, cursor };
+}
+
+/** `num_tokens` after a completed step, so that a resumed run counts on. */
+function tokensUntil(journal: Journal, step: number): number {
+  const entry = journal.entries.findLast((e) => e.kind === 'step' && e.data.step === step);
+  return entry?.kind === 'step' ? (entry.data.metrics['num_tokens'] ?? 0) : 0;
 }
 
 function refuse(step: number, findings: readonly string[]): void {

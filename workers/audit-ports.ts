@@ -1,31 +1,36 @@
-// The audit as the training loop takes it. The rules are in src/audit.ts.
+// The strict audit as the training loop takes it, for the German task. The rules are in src/audit.ts.
+import { germanContexts } from '../src/audit/german.ts';
+import { auditStep, compareLogprobs } from '../src/audit.ts';
+import { INVALID_CALL_OBSERVATION } from '../src/environments/german-expert.ts';
 import type { Text } from '../src/model/text.ts';
 import type { RunConfig } from '../src/run-config.ts';
 import type { AuditLogprobs, AuditRollouts } from '../src/train.ts';
 
-const bits = new DataView(new ArrayBuffer(4));
-const hexBits = (value: number) => {
-  bits.setFloat32(0, value);
-  return bits.getUint32(0).toString(16).padStart(8, '0');
-};
-
+/** Points 1 to 4 and the replay before the step, point 5 with the trainer's recomputed log-probs. */
 export function auditPorts(
-  _text: Text,
-  _config: RunConfig,
+  text: Text,
+  config: RunConfig,
 ): { auditRollouts: AuditRollouts; auditLogprobs: AuditLogprobs } {
+  const { maxCompletionTokens, maxToolRounds, enableThinking, temperature } = config.generation;
+  const settings = {
+    maxCompletionTokens,
+    maxToolRounds,
+    enableThinking,
+    invalidCallObservation: INVALID_CALL_OBSERVATION,
+  };
+  const contextOf = germanContexts(text, settings);
   return {
-    auditRollouts: async () => [],
-    auditLogprobs(episodes, recomputed) {
-      return episodes.flatMap((episode, e) => {
-        const sampled = episode.logprobs.filter((value) => value !== null);
-        const own = recomputed[e]!;
-        const at = sampled.findIndex((value, i) => hexBits(value) !== hexBits(own[i]!));
-        return at < 0
-          ? []
-          : [
-              `member ${episode.member}: log-prob ${at} is ${sampled[at]} (${hexBits(sampled[at]!)}), recomputed ${own[at]} (${hexBits(own[at]!)})`,
-            ];
+    async auditRollouts(episodes, tasks, expected) {
+      return auditStep(episodes, (episode) => {
+        const task = tasks.get(episode.taskId);
+        return task ? contextOf(task, { temperature, seed: config.seed, ...expected }) : null;
       });
     },
+    auditLogprobs: (episodes, recomputed) =>
+      episodes.flatMap((episode, i) =>
+        compareLogprobs(episode, recomputed[i]!).map(
+          ({ code, message }) => `rollout ${episode.member} of group ${episode.group} [${code}]: ${message}`,
+        ),
+      ),
   };
 }

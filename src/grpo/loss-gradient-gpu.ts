@@ -3,10 +3,8 @@
 // so that the kernel knows no window.
 import { allocate, upload, type View } from '../gpu/buffers.ts';
 import type { Gpu } from '../gpu/device.ts';
-import { ceilDiv } from '../gpu/kernel.ts';
 import type { Recorder } from '../gpu/recorder.ts';
-import { grpoGradient } from '../kernels/grpo-gradient.ts';
-import type { LossKind } from './loss-gradient.ts';
+import { gradientKind, grpoGradient, grpoGradientGrid, grpoGradientParams } from '../kernels/grpo-gradient.ts';
 import { anchorLogprobs, effectiveMask, type LossBatch, type LossOptions } from './losses.ts';
 
 export interface LossGradientBuffers {
@@ -20,21 +18,6 @@ export interface LossGradientBuffers {
   gradient: View;
   views: View[];
 }
-
-/** The kernel's code of each loss kind. */
-export const kindCode: Record<LossKind, number> = {
-  grpo: 0,
-  bnpo: 0,
-  dapo: 0,
-  dr_grpo: 0,
-  cispo: 1,
-  gspo: 2,
-  dppo_tv: 3,
-  dppo_kl: 4,
-};
-
-// Stands for "no upper bound": a constant that f32 holds and no ratio reaches.
-const noDelta = 3e38;
 
 /** Buffers for micro-batches of at most `tokens` trained tokens and `sequences` sequences. */
 export function createLossGradientBuffers(gpu: Gpu, tokens: number, sequences: number): LossGradientBuffers {
@@ -82,17 +65,8 @@ export function recordLossGradient(
   r.dispatch(
     grpoGradient,
     [starts, advantages, buffers.weights, logprobs, anchors, references, gradient],
-    {
-      sequences,
-      epsilonLow: options.epsilonLow,
-      epsilonHigh: options.epsilonHigh,
-      delta: options.delta ?? noDelta,
-      cispoMaxRatio: options.cispoMaxRatio,
-      dppoDelta: options.dppoDelta,
-      beta: options.beta,
-      biasCorrection: options.klBiasCorrection ? 1 : 0,
-    },
-    [ceilDiv(sequences, 64), 1, 1],
-    { KIND: kindCode[options.kind] },
+    grpoGradientParams(sequences, options),
+    grpoGradientGrid(sequences),
+    { KIND: gradientKind[options.kind] },
   );
 }

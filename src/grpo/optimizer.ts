@@ -8,7 +8,7 @@ import type { Recorder } from '../gpu/recorder.ts';
 import { adamw } from '../kernels/adamw.ts';
 import type { AdamwScalars } from '../kernels/adamw-reference.ts';
 import { addInto } from '../kernels/add-into.ts';
-import { normBlocksKernel } from '../kernels/norm-blocks.ts';
+import { normBlocks } from '../kernels/norm-blocks.ts';
 import { normFinish } from '../kernels/norm-finish.ts';
 import {
   type AdapterLayout,
@@ -57,7 +57,7 @@ export function createOptimizer(
     },
     recordUpdate(r, gradient, scalars) {
       const blockParams = { count, offset: 0, blocks, blockOffset: 0 };
-      r.dispatch(normBlocksKernel, [gradient.flat, partial], blockParams, foldedGrid(blocks));
+      r.dispatch(normBlocks, [gradient.flat, partial], blockParams, foldedGrid(blocks));
       r.dispatch(normFinish, [partial, norm], { blocks, levels: Math.ceil(Math.log2(blocks)), maxNorm }, [1, 1, 1]);
       const views = [norm, gradient.flat, parameters.flat, m.flat, v.flat];
       r.dispatch(adamw, views, { count, offset: 0, ...scalars }, flatGrid(count));

@@ -44,8 +44,6 @@ export interface TrainerOptions {
   temperature: number;
   adamw: AdamwOptions;
   maxGradNorm: number;
-  /** Optimizer steps on each batch of rollouts. */
-  numIterations: number;
   vocabulary: number;
 }
 

@@ -4,7 +4,7 @@ import type { View } from '../gpu/buffers.ts';
 import { foldedGrid } from '../gpu/kernel.ts';
 import type { Recorder } from '../gpu/recorder.ts';
 import { logprobs } from '../kernels/logprobs.ts';
-import { sample } from '../kernels/sample.ts';
+import { sample, sampleScalars } from '../kernels/sample.ts';
 import type { Head } from './head.ts';
 
 export interface SamplingSettings {
@@ -38,16 +38,6 @@ export function recordLogprobs(
   );
 }
 
-/** 1 - topP as a 64-bit fraction in two words, formed once on the host; 0 keeps everything. */
-function dropFraction(topP: number): { dropHigh: number; dropLow: number } {
-  const drop = 1 - topP;
-  const high = Math.floor(drop * 2 ** 32);
-  return { dropHigh: high, dropLow: Math.floor((drop * 2 ** 32 - high) * 2 ** 32) };
-}
-
-/** Stands for "min-p is off": no weight is that small. */
-const noMinimum = -1e30;
-
 /**
  * Records one draw a row of the chunk into `ids` and `truncated` from `chunk.first`. `keys`: [.., 8] u32 a row: seed,
  * step, group, member, position, live, 0, 0. `unused` is any buffer that the kernel's test output may be bound to.
@@ -63,21 +53,10 @@ export function recordDraw(
   settings: SamplingSettings,
   vocabulary: number,
 ): void {
-  const { temperature, topK, topP, minP } = settings;
   r.dispatch(
     sample,
     [head.logits.view, keys, ids, truncated, unused],
-    {
-      rows: chunk.rows,
-      vocabulary,
-      stride: head.logits.stride,
-      rowOffset: chunk.first,
-      inverseTemperature: temperature === 0 ? 1 : 1 / temperature,
-      greedy: temperature === 0 ? 1 : 0,
-      topK,
-      ...dropFraction(topP),
-      minLog: minP > 0 ? Math.log(minP) : noMinimum,
-    },
+    { rows: chunk.rows, vocabulary, stride: head.logits.stride, rowOffset: chunk.first, ...sampleScalars(settings) },
     foldedGrid(chunk.rows),
   );
 }

@@ -5,6 +5,7 @@
 import { allocate, readBytes, release, upload, type View } from '../gpu/buffers.ts';
 import type { Gpu } from '../gpu/device.ts';
 import { createRecorder } from '../gpu/recorder.ts';
+import { keyRow, keyWords } from '../kernels/sample.ts';
 import { KernelError } from '../lib/errors.ts';
 import type { SampleKey } from '../lib/rng.ts';
 import type { GpuAdapter } from '../model/adapter-gpu.ts';
@@ -73,7 +74,7 @@ export function createSampler(
     views.push(view);
     return view;
   };
-  const keys = take('sampler.keys', shape.slots * 8);
+  const keys = take('sampler.keys', shape.slots * keyWords);
   // [slots]: id; [slots]: truncated log-prob; [slots, 4]: max, log-sum-exp, log-prob, entropy.
   const ids = take('sampler.ids', shape.slots);
   const truncated = take('sampler.truncated', shape.slots);
@@ -110,9 +111,8 @@ export function createSampler(
       recorder.submit();
       return out;
     }
-    const words = new Uint32Array(count * 8);
-    for (const [n, { key }] of drawing.entries())
-      words.set([key.seed, key.step, key.group, key.member, key.position, 1], n * 8);
+    const words = new Uint32Array(count * keyWords);
+    for (const [n, { key }] of drawing.entries()) words.set(keyRow(key), n * keyWords);
     chooseRows(gpu, recorder, head, Uint32Array.from(lastRows));
     upload(gpu, keys, words);
     for (const chunk of headChunks(head, count)) {

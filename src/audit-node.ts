@@ -1,0 +1,222 @@
+// Audits the folder of a run: the journal's chain, the hashes of its rollout files, and every rollout in them.
+// Not a replay of the training: log-probs are recomputed only if the caller can (point 5). It writes nothing.
+// Invariant: what the journal names is checked in the journal's order; a missing or altered file is a finding.
+
+import type { AuditContext } from './audit/context.ts';
+import { germanContexts } from './audit/german.ts';
+import { type SuffixRule, suffixRule } from './audit/suffix.ts';
+import { auditStep } from './audit.ts';
+import { INVALID_CALL_OBSERVATION } from './environments/german-expert.ts';
+import { trainTasks } from './environments/german-task.ts';
+import { effectiveEntries, readJournal } from './journal.ts';
+import { type JournalEntry, withoutTimings } from './journal-events.ts';
+import { canonicalBytes } from './lib/canonical-json.ts';
+import { type DataCursor, takePrompts } from './lib/data-order.ts';
+import { AuditError } from './lib/errors.ts';
+import { sha256Hex } from './lib/sha256-node.ts';
+import type { Storage } from './lib/storage.ts';
+import { createNodeStorage } from './lib/storage-node.ts';
+import { issuesText } from './lib/zod-issues.ts';
+import { folderSource } from './model/file-source-node.ts';
+import { loadText, type Text } from './model/text.ts';
+import { type Episode, episode as episodeSchema } from './rollout/episode.ts';
+import { type RunConfig, resolveRunConfig } from './run-config.ts';
+
+const JOURNAL = 'journal.jsonl';
+const CONFIG = 'run-config.json';
+
+export interface AuditRunOptions {
+  /** The tokenizer; by default that of the model folder which run-config.json names. */
+  text?: Text;
+  /** Log-probs of an episode's sampled tokens under the weights that sampled it (compareLogprobs), or null. */
+  recompute?: (episode: Episode) => Promise<Float32Array | null>;
+  onStep?: (step: number, findings: number) => void;
+}
+
+export interface RunAudit {
+  steps: number;
+  rollouts: number;
+  /** One line a finding. */
+  findings: string[];
+  /** Rollouts that repeat an earlier completion of their group. */
+  duplicates: { members: number; rate: number };
+  /** Rollouts whose log-probs were recomputed and compared. */
+  recomputed: number;
+  journalLines: number;
+  /** Whether the text between turns was rebuilt by the audit's own rule. */
+  suffixes: SuffixRule['kind'];
+  /** What is worth knowing and no finding. */
+  notes: string[];
+}
+
+type StepEntry = Extract<JournalEntry, { kind: 'step' }>;
+
+/**
+ * Audits a run's folder. Throws CheckpointError for a journal that was altered, PlanError for an unreadable
+ * run-config.json, ModelFileError for a missing tokenizer, AuditError `no-run` for a folder without a run.
+ */
+export async function auditRun(folder: string, options: AuditRunOptions = {}): Promise<RunAudit> {
+  const storage = createNodeStorage(folder);
+  await requireRun(storage);
+  const { entries: all, tail, position } = await readJournal(storage, JOURNAL);
+  const entries = effectiveEntries(all);
+  const { config, sha256 } = await resolveRunConfig(await storage.readText(CONFIG), `${storage.label}/${CONFIG}`);
+  const text = options.text ?? (await loadText(folderSource(config.model)));
+  const findings = checkStart(entries, sha256);
+  const steps = entries.filter((entry): entry is StepEntry => entry.kind === 'step');
+  const notes = tail.length > 0 ? [`${JOURNAL} ends in a torn line of ${tail.length} bytes, which was not read`] : [];
+  notes.push(...(await unjournaled(storage, steps)));
+
+  const { generation } = config;
+  const contexts = germanContexts(text, { ...generation, invalidCallObservation: INVALID_CALL_OBSERVATION });
+  const taskAt = trainSchedule(config);
+  const policies = new Map(steps.map(({ data }) => [data.step, data.adapterSha256]));
+  const audited = new Map<string, number>();
+  let rollouts = 0;
+  let recomputed = 0;
+  let repeated = 0;
+  for (const [i, { data }] of steps.entries()) {
+    const before = findings.length;
+    if (data.step !== i + 1) findings.push(evidence(JOURNAL, `step ${data.step} as number ${i + 1}`, `step ${i + 1}`));
+    // A batch that is used for several optimizer steps is audited once, at its first.
+    const first = data.step - ((data.step - 1) % config.grpo.numIterations);
+    const { file } = data.rollouts;
+    if (audited.has(file) && audited.get(file) === first) continue;
+    audited.set(file, first);
+    const episodes = await readRollouts(storage, data, findings);
+    const policy = policies.get(first - 1);
+    const expected = {
+      step: first,
+      seed: config.seed,
+      temperature: generation.temperature,
+      ...(policy === undefined ? {} : { policy }),
+    };
+    const contextOf = ({ group }: Episode): AuditContext | null => {
+      const task = taskAt(first, group);
+      return task ? contexts(task, expected) : null;
+    };
+    const again: (Float32Array | null)[] = [];
+    for (const episode of options.recompute ? episodes : []) again.push(await options.recompute!(episode));
+    const step = auditStep(episodes, contextOf, again);
+    findings.push(...step.findings, ...checkCounts(entries, data.step, file, episodes, config));
+    rollouts += step.rollouts;
+    repeated += step.duplicates.members;
+    recomputed += again.filter((list) => list !== null).length;
+    options.onStep?.(data.step, findings.length - before);
+  }
+  return {
+    steps: steps.length,
+    rollouts,
+    findings,
+    duplicates: { members: repeated, rate: rollouts === 0 ? 0 : repeated / rollouts },
+    recomputed,
+    journalLines: position.lines,
+    suffixes: suffixRule(text, generation.enableThinking).kind,
+    notes,
+  };
+}
+
+const evidence = (file: string, found: string, wanted: string) =>
+  `[evidence] ${file}: found ${found}; wanted ${wanted}`;
+
+async function requireRun(storage: Storage): Promise<void> {
+  for (const file of [JOURNAL, CONFIG]) {
+    if (await storage.exists(file)) continue;
+    throw new AuditError(
+      'no-run',
+      `auditing ${storage.label}: found no ${file}; wanted the folder of a training run. ` +
+        'Give the folder that `shaderl train` wrote (its "output").',
+    );
+  }
+}
+
+function checkStart(entries: readonly JournalEntry[], sha256: string): string[] {
+  const start = entries.find((entry) => entry.kind === 'run-start');
+  if (!start) return [evidence(JOURNAL, 'no run-start', 'one, with the hash of the configuration')];
+  const { planSha256 } = start.data;
+  if (planSha256 === sha256) return [];
+  return [evidence(CONFIG, `a configuration with SHA-256 ${sha256}`, `${planSha256}, as the journal says`)];
+}
+
+/** The task of a group of a step, by the seeded schedule; null for a group that the schedule does not have. */
+function trainSchedule(config: RunConfig) {
+  const { seeds, count } = config.data;
+  const { groupsPerStep, numIterations } = config.grpo;
+  const tasks = trainTasks(seeds.train, count);
+  const taken: number[][] = [];
+  let cursor: DataCursor = { epoch: 0, index: 0 };
+  return (step: number, group: number) => {
+    const batch = Math.floor((step - 1) / numIterations);
+    while (taken.length <= batch) {
+      const next = takePrompts(config.seed, count, cursor, groupsPerStep);
+      taken.push(next.indices);
+      cursor = next.cursor;
+    }
+    const index = taken[batch]?.[group];
+    return index === undefined ? null : tasks[index]!;
+  };
+}
+
+/** The episodes of a rollout file; what is wrong with the file or a line becomes a finding. */
+async function readRollouts(storage: Storage, data: StepEntry['data'], findings: string[]): Promise<Episode[]> {
+  const { file, sha256, evidenceSha256 } = data.rollouts;
+  if (!(await storage.exists(file))) {
+    findings.push(evidence(file, 'no such file', `the rollouts of step ${data.step}`));
+    return [];
+  }
+  const bytes = await storage.read(file);
+  const hash = sha256Hex(bytes);
+  if (hash !== sha256) findings.push(evidence(file, `SHA-256 ${hash}`, `${sha256}, as the journal says`));
+  const lines = new TextDecoder('utf-8', { ignoreBOM: true }).decode(bytes).split('\n');
+  if (lines.pop() !== '') findings.push(evidence(file, 'a last line without its end', 'whole lines'));
+  const episodes: Episode[] = [];
+  for (const [i, line] of lines.entries()) {
+    let value: unknown;
+    try {
+      value = JSON.parse(line);
+    } catch {
+      findings.push(evidence(`${file} line ${i + 1}`, `${JSON.stringify(line.slice(0, 40))}`, 'one JSON object'));
+      continue;
+    }
+    const parsed = episodeSchema.safeParse(value);
+    if (parsed.success) episodes.push(parsed.data);
+    else findings.push(evidence(`${file} line ${i + 1}`, issuesText(parsed.error, value), 'an episode'));
+  }
+  const again = sha256Hex(canonicalBytes(episodes.map(withoutTimings)));
+  if (again !== evidenceSha256)
+    findings.push(evidence(file, `evidence hash ${again}`, `${evidenceSha256}, as journaled`));
+  return episodes;
+}
+
+/** Every group has all its members, and the journal says that as many were audited before they were trained on. */
+function checkCounts(
+  entries: readonly JournalEntry[],
+  step: number,
+  file: string,
+  episodes: readonly Episode[],
+  { grpo }: RunConfig,
+): string[] {
+  const found: string[] = [];
+  const wanted = grpo.groupsPerStep * grpo.groupSize;
+  const members = episodes.filter(({ group, member }) => group < grpo.groupsPerStep && member < grpo.groupSize);
+  if (members.length !== wanted || episodes.length !== wanted) {
+    const counts = `${grpo.groupsPerStep} groups of ${grpo.groupSize}`;
+    found.push(
+      evidence(file, `${episodes.length} rollouts, ${members.length} of them in place`, `${wanted}: ${counts}`),
+    );
+  }
+  const audit = entries.find((entry) => entry.kind === 'audit' && entry.data.step === step);
+  const said =
+    audit?.kind === 'audit' ? `${audit.data.rollouts} rollouts, ${audit.data.findings.length} findings` : 'none';
+  if (said !== `${wanted} rollouts, 0 findings`) {
+    found.push(evidence(JOURNAL, `${said} in the audit of step ${step}`, `${wanted} rollouts, 0 findings`));
+  }
+  return found;
+}
+
+/** Rollout files that no journal line names: a stop between the two leaves one. */
+async function unjournaled(storage: Storage, steps: readonly StepEntry[]): Promise<string[]> {
+  const named = new Set(steps.map(({ data }) => data.rollouts.file));
+  const files = (await storage.list('rollouts')).map(({ name }) => `rollouts/${name}`);
+  return files.filter((file) => !named.has(file)).map((file) => `${file} is in no journal line and was not audited`);
+}
