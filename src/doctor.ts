@@ -17,7 +17,7 @@ import { weightStorage } from './model/weight-chunks.ts';
 import { createWorkspace } from './model/workspace.ts';
 
 /** A subgroup-matrix shape of an adapter. */
-export interface MatrixConfig {
+interface MatrixConfig {
   componentType: string;
   resultComponentType: string;
   M: number;
@@ -25,7 +25,7 @@ export interface MatrixConfig {
   K: number;
 }
 
-export interface FamilyState {
+interface FamilyState {
   /** Whether a run with this family can be made here. */
   available: boolean;
   /** Why, in one sentence. */
@@ -108,7 +108,7 @@ export function requireFamily(report: AdapterReport, family: KernelFamily): void
   if (state.available) return;
   throw new DeviceError(
     'family-unavailable',
-    `choosing the kernel family ${family} on ${report.identity.description || report.identity.device}: ${state.reason}; ` +
+    `choosing the kernel family ${family} on ${report.driver || report.identity.device}: ${state.reason}; ` +
       'wanted a family that runs here. Use --family portable.',
   );
 }
@@ -136,7 +136,7 @@ export interface MemoryNeed {
   total: number;
 }
 
-/** What a model needs for rollouts and training at a shape. @throws DeviceError `limit-too-small` for what cannot be. */
+/** What a model needs for rollouts and training at a shape. @throws DeviceError `limit-too-small`. */
 export function memoryNeed(identity: DeviceIdentity, files: ModelFiles, shape: MemoryShape): MemoryNeed {
   const arch = files.architecture;
   checkLoraConfig(shape.lora, 'estimating memory');

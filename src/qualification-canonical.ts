@@ -3,7 +3,7 @@
 import { allocate, readU32, release, upload, type View } from './gpu/buffers.ts';
 import type { Gpu } from './gpu/device.ts';
 import type { KernelCase } from './gpu/kernel.ts';
-import { createRecorder } from './gpu/recorder.ts';
+import { createRecorder, type Recorder } from './gpu/recorder.ts';
 import { roundBf16, testValues } from './kernels/case-data.ts';
 import { matmul, matmulGrid } from './kernels/matmul.ts';
 import { type Architecture, parseArchitecture } from './model/config.ts';
@@ -30,19 +30,18 @@ export function firstDifference(one: Uint32Array, other: Uint32Array): string | 
 }
 
 /** Every case of matmul with one row a thread and with four: the same bits. */
-async function matmulRows(gpu: Gpu): Promise<CanonicalResult> {
+async function matmulRows(gpu: Gpu, recorder: Recorder): Promise<CanonicalResult> {
   const name = 'matmul: one row a thread against four';
   const cases = matmul.cases();
   for (const run of cases) {
-    const difference = firstDifference(await runMatmul(gpu, run, 1), await runMatmul(gpu, run, 4));
+    const difference = firstDifference(await runMatmul(gpu, recorder, run, 1), await runMatmul(gpu, recorder, run, 4));
     if (difference) return { name, passed: false, detail: `${run.name}: ${difference}` };
   }
   return { name, passed: true, detail: `${cases.length} cases, equal bits` };
 }
 
-async function runMatmul(gpu: Gpu, run: KernelCase, rowsPerThread: number): Promise<Uint32Array> {
+async function runMatmul(gpu: Gpu, recorder: Recorder, run: KernelCase, rowsPerThread: number): Promise<Uint32Array> {
   const { rows, columns, outStride } = run.params as { rows: number; columns: number; outStride: number };
-  const recorder = createRecorder(gpu);
   const views = matmul.bindings.map((binding): View => {
     const data = run.inputs[binding.name];
     const view = allocate(gpu, `canonical.${binding.name}`, data?.byteLength ?? rows * outStride * 4);
@@ -117,13 +116,13 @@ const schedules: readonly Schedule[] = [
 ];
 
 /** Prefill, decode and neighbours through the whole forward pass: the same bits for every position. */
-async function forwardSchedules(gpu: Gpu): Promise<CanonicalResult[]> {
+async function forwardSchedules(gpu: Gpu, recorder: Recorder): Promise<CanonicalResult[]> {
   const model = await tinyModel(gpu);
   try {
-    const wanted = await runSchedule(gpu, model, schedules[0]!);
+    const wanted = await runSchedule(gpu, recorder, model, schedules[0]!);
     const results: CanonicalResult[] = [];
     for (const schedule of schedules.slice(1)) {
-      const difference = firstDifference(wanted, await runSchedule(gpu, model, schedule));
+      const difference = firstDifference(wanted, await runSchedule(gpu, recorder, model, schedule));
       const detail = difference ?? `${length} positions, equal bits`;
       results.push({ name: `forward pass: ${schedule.name} against one pass`, passed: difference === null, detail });
     }
@@ -134,7 +133,12 @@ async function forwardSchedules(gpu: Gpu): Promise<CanonicalResult[]> {
 }
 
 /** The residual stream after the last layer, of every position of the sequence, as bits. */
-async function runSchedule(gpu: Gpu, model: GpuModel, { passes, slot }: Schedule): Promise<Uint32Array> {
+async function runSchedule(
+  gpu: Gpu,
+  recorder: Recorder,
+  model: GpuModel,
+  { passes, slot }: Schedule,
+): Promise<Uint32Array> {
   const arch: Architecture = model.architecture;
   const slots = slot + 1;
   const workspace = createWorkspace(gpu, arch, null, {
@@ -143,7 +147,6 @@ async function runSchedule(gpu: Gpu, model: GpuModel, { passes, slot }: Schedule
     cacheLength: length,
     training: false,
   });
-  const recorder = createRecorder(gpu);
   const { stride } = workspace.output;
   const out = new Uint32Array(length * stride);
   // The sequence itself, and different ones in the slots before it.
@@ -173,5 +176,6 @@ async function runSchedule(gpu: Gpu, model: GpuModel, { passes, slot }: Schedule
 
 /** All checks, in a fixed order. */
 export async function canonicalChecks(gpu: Gpu): Promise<CanonicalResult[]> {
-  return [await matmulRows(gpu), ...(await forwardSchedules(gpu))];
+  const recorder = createRecorder(gpu);
+  return [await matmulRows(gpu, recorder), ...(await forwardSchedules(gpu, recorder))];
 }

@@ -3,11 +3,19 @@
 import { mkdirSync, readFileSync, renameSync, rmSync, writeFileSync } from 'node:fs';
 import { join } from 'node:path';
 import { fileURLToPath } from 'node:url';
-import type { KernelFamily } from './gpu/device.ts';
+import type { Gpu, KernelFamily } from './gpu/device.ts';
 import { DeviceError } from './lib/errors.ts';
 import { folderSource } from './model/file-source-node.ts';
 import { treeSha256 } from './model/tree-hash-node.ts';
-import { formatQualification, parseQualification, type Qualification } from './qualification.ts';
+import {
+  formatQualification,
+  parseQualification,
+  type Qualification,
+  type QualifyOptions,
+  qualify,
+  requireQualified,
+  shaderDigests,
+} from './qualification.ts';
 
 const QUALIFICATION_FILE = 'qualification.json';
 
@@ -36,6 +44,40 @@ export function loadQualification(folder: string): { qualification: Qualificatio
     );
   }
   return { qualification: parseQualification(text, file), file };
+}
+
+/**
+ * Lets training go on only on a device with a passed qualification in a folder. Throws DeviceError `no-qualification`,
+ * `bad-qualification` or `not-qualified`, each naming the command that helps.
+ */
+export async function requireQualifiedDevice(
+  gpu: Gpu,
+  family: KernelFamily,
+  folder = qualificationFolder(family),
+): Promise<Qualification> {
+  const { qualification, file } = loadQualification(folder);
+  requireQualified(qualification, family, gpu.identity, await shaderDigests(), file);
+  return qualification;
+}
+
+/**
+ * The same for a job that must run by itself: a device without a qualification of its own is qualified now, which takes
+ * seconds, and the file is written. Throws DeviceError `not-qualified` for a device that fails.
+ */
+export async function ensureQualifiedDevice(
+  gpu: Gpu,
+  family: KernelFamily,
+  folder = qualificationFolder(family),
+  onProgress?: QualifyOptions['onProgress'],
+): Promise<Qualification> {
+  try {
+    return await requireQualifiedDevice(gpu, family, folder);
+  } catch (error) {
+    if (!(error instanceof DeviceError)) throw error;
+  }
+  const options = { family, sourceSha256: await sourceSha256(), ...(onProgress ? { onProgress } : {}) };
+  writeQualification(folder, await qualify(gpu, options));
+  return requireQualifiedDevice(gpu, family, folder);
 }
 
 /** Writes the qualification into a folder, which is made, and gives the file's path. */

@@ -53,7 +53,8 @@ export function createRecorder(gpu: Gpu): Recorder {
   }
 
   function bindGroup(compiled: Compiled, views: readonly View[]): GPUBindGroup {
-    let key = '';
+    // The group holds this recorder's own ring, so another recorder's group will not do.
+    let key = `${ring.id}:`;
     for (const view of views) key += `${view.id},`;
     const known = compiled.groups.get(key);
     if (known) return known;

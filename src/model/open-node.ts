@@ -10,7 +10,7 @@ import { treeEntries } from './tree-hash.ts';
 import { newSha256, treeSha256 } from './tree-hash-node.ts';
 
 /** The bytes that an evaluation or a plan is bound to. */
-export interface PolicyIdentity {
+interface PolicyIdentity {
   /** Tree hash (tree-hash.ts) of every file of the model's folder. */
   modelTreeSha256: string;
   /** SHA-256 of adapter_model.safetensors, or null for the base model. */

@@ -1,0 +1,42 @@
+import { describe, expect, test } from 'vitest';
+import { defaultLora, memoryNeed } from '../../src/doctor.ts';
+import { memoryInUse } from '../../src/gpu/buffers.ts';
+import { adapterLayout } from '../../src/model/adapter-gpu.ts';
+import { createHead } from '../../src/model/head.ts';
+import { openPolicy, vocabularyOf } from '../../src/model/open-node.ts';
+import { loadWeights } from '../../src/model/weights.ts';
+import { createWorkspace } from '../../src/model/workspace.ts';
+import { goldenPath } from '../support/golden.ts';
+import { useGpu } from '../support/gpu.ts';
+
+const gpu = useGpu();
+
+describe.each(['qwen3-tied', 'qwen3-untied', 'llama-tied'])('the memory that doctor adds up for tiny-%s', (name) => {
+  test('is, byte for byte, what weights and workspaces take on the device', async () => {
+    const { files } = await openPolicy(goldenPath(`tiny-${name}`), null);
+    const arch = files.architecture;
+    const [slots, context, lora] = [3, 50, defaultLora(6)];
+    const need = memoryNeed(gpu().identity, files, { slots, context, lora });
+    const model = await loadWeights(gpu(), files, { positions: context });
+    expect(need.weights).toBe(model.bytes);
+    const layout = adapterLayout(arch, lora);
+    const before = memoryInUse(gpu());
+    createWorkspace(gpu(), arch, layout, { rows: slots * context, slots, cacheLength: context, training: true });
+    createHead(gpu(), arch, slots * context);
+    expect(need.training).toBe(memoryInUse(gpu()) - before);
+    expect(need.adapterParameters).toBeLessThanOrEqual(layout.length);
+  });
+});
+
+describe('opening a policy', () => {
+  test('hashes what it consists of: the same folder the same, another adapter another', async () => {
+    const model = goldenPath('tiny-qwen3-tied');
+    const base = await openPolicy(model, null);
+    const adapted = await openPolicy(model, goldenPath('tiny-qwen3-tied-lora'));
+    const identity = await adapted.identity();
+    expect(await base.identity()).toEqual({ modelTreeSha256: identity.modelTreeSha256, adapterSha256: null });
+    expect(identity.adapterSha256).toMatch(/^[0-9a-f]{64}$/);
+    expect(vocabularyOf(base)).toBe(320);
+    expect(base.text).toBeNull();
+  });
+});
