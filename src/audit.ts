@@ -11,7 +11,7 @@ import type { Episode } from './rollout/episode.ts';
 /**
  * All findings of one rollout, but for point 5 (compareLogprobs). Points of the protocol: (1) the environment's log is
  * the tool calls in the ids; (2) the ids are exactly prompt, sampled turns and template suffixes; (3) mask and sources;
- * (4) lengths, and log-probs on sampled tokens alone; also the replayed score, stop reasons, budget, vocabulary, labels.
+ * (4) lengths, and log-probs on sampled tokens alone; also the replayed score, stop reasons, budget, vocabulary.
  */
 export function auditEpisode(episode: Episode, context: AuditContext): Finding[] {
   const findings: Finding[] = [];

@@ -71,7 +71,7 @@ export function findingText(episode: Episode, { code, index, message }: Finding)
   return `[${code}] step ${step}, group ${group}, member ${member} (${taskId})${at}: ${message}`;
 }
 
-/** Throws AuditError `audit-failed` if there is any finding: such a batch is not trained on. `label` names the batch. */
+/** Throws AuditError `audit-failed` if there is any finding. `label` names the batch, which is not trained on. */
 export function refuseFindings(findings: readonly string[], label: string): void {
   if (findings.length === 0) return;
   const shown = findings.slice(0, 3).join('\n');

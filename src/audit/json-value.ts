@@ -55,7 +55,7 @@ function stringValue(text: string, [from, to]: Place): string {
   return JSON.parse(new TextDecoder('utf-8', { ignoreBOM: true }).decode(bytes)) as string;
 }
 
-/** The JSON value that begins at or after `from`, white space skipped; null if there is none. What follows it is not read. */
+/** The JSON value that begins at `from`, white space skipped, or null. What follows it is not read. */
 export function readJsonValue(text: string, from: number): JsonValue | null {
   const open: { keys: Set<string> | null }[] = [];
   const members = new Map<string, Place>();

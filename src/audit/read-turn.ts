@@ -94,9 +94,9 @@ export function endsInThinking(ids: readonly number[], text: Text, turnEnds: rea
 
 /**
  * Reads a turn. `ids`: its sampled ids without stop or end id. `tools`: names that may be called. `thinking`: whether
- * the turn begins inside reasoning. The rules: a call inside <think> is none, and a <think> that is never closed means no
- * call at all; a block runs to the tag that follows one complete JSON value (tags in its strings are text), else to the
- * first tag; complete JSON up to the end of the turn counts as closed; nothing is repaired.
+ * the turn begins inside reasoning. The rules: a call inside <think> is none, and a <think> that is never closed
+ * means no call at all; a block runs to the tag that follows one complete JSON value (tags in its strings are
+ * text), else to the first tag; complete JSON up to the end of the turn counts as closed; nothing is repaired.
  */
 export function readTurn(ids: readonly number[], text: Text, tools: readonly string[], thinking: boolean): TurnReading {
   const scanned = scan(ids, text);

@@ -1,6 +1,7 @@
-// What must stand between a turn with tool calls and the next one. For ChatML with <tool_response> (Qwen3) it is written
-// out by hand here, so that the audit does not lean on the code that made the rollout; other templates fall back to it.
-// Not a renderer. Invariant: only control tokens of the scaffold become control ids, whatever an observation says.
+// What must stand between a turn with tool calls and the next one. For ChatML with <tool_response> (Qwen3) it is
+// written out by hand here, so that the audit does not lean on the code that made the rollout; other templates
+// fall back to it. Not a renderer. Invariant: only control tokens of the scaffold become control ids, whatever an
+// observation says.
 import type { Text } from '../model/text.ts';
 
 export interface ExpectedSuffix {
@@ -10,7 +11,7 @@ export interface ExpectedSuffix {
 }
 
 export interface SuffixRule {
-  /** `by-hand`: independent of the rollout's code; `template`: Text.toolSuffixParts, because no hand-written rule fits. */
+  /** `by-hand`: independent of the rollout's code; `template`: Text.toolSuffixParts, where no hand-written one fits. */
   kind: 'by-hand' | 'template';
   suffixOf(observations: readonly string[]): ExpectedSuffix;
 }

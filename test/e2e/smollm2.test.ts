@@ -48,18 +48,14 @@ function convertedFolder(): string {
   return folder;
 }
 
-interface Sampled {
-  text: string;
-  stop: string;
-}
-
-function ask(folder: string, question: string): Sampled {
-  const options = ['--prompt', question, '--temperature', '0', '--max-tokens', '40', '--json'];
+/** The model's answer through the command line. */
+function ask(folder: string, question: string): string {
+  const options = ['--prompt', question, '--temperature', '0', '--max-tokens', '24', '--json'];
   const output = execFileSync('node', [at('cli/bin.mjs'), 'sample', '--model', folder, ...options], {
     encoding: 'utf8',
     stdio: ['ignore', 'pipe', 'inherit'],
   });
-  return JSON.parse(output) as Sampled;
+  return (JSON.parse(output) as { text: string }).text;
 }
 
 /** About 500 tokens of English; the first 200 are compared. */
@@ -72,15 +68,15 @@ granddaughter found the books in a chest and read them from the first page to th
 On only nine of them had he written anything about himself. She copied those nine lines on a card, and kept it.`;
 
 const reason = missing();
-describe.skipIf(reason !== null)(`SmolLM2-135M-Instruct${reason === null ? '' : ` (skipped: ${reason})`}`, () => {
+// The reporter does not show the names of a file that is skipped as a whole.
+if (reason !== null) console.warn(`SmolLM2 tests skipped: ${reason}`);
+describe.skipIf(reason !== null)('SmolLM2-135M-Instruct', () => {
   test.each([
     ['What is the capital of France?', /\bParis\b/],
     ['How many days are in a week?', /\b(7|seven)\b/i],
-    ['What do bees make?', /\bhoney\b/i],
+    ['What is the opposite of hot?', /\bcold\b/i],
   ])('answers "%s" sensibly by its most likely tokens', (question, wanted) => {
-    const { text, stop } = ask(convertedFolder(), question);
-    expect(text).toMatch(wanted);
-    expect(stop).toBeTypeOf('string');
+    expect(ask(convertedFolder(), question)).toMatch(wanted);
   });
 
   test('has the logits of transformers at each of 200 positions, to 1e-3 in relative L2', async () => {
