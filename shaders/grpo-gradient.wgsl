@@ -1,5 +1,5 @@
 // dL/dlogprob of every trained token: weight[t] * (dl/dlogprob + dl/dlogratio), the WGSL mirror of tokenTerm in
-// src/grpo/loss-gradient.ts. weight is the row's normaliser, 0 for tokens that are left out; what those hold is not read
+// src/kernels/loss-terms.ts. weight is the row's normaliser, 0 for tokens that are left out; what those hold is not read
 // into any sum. One thread a sequence goes through its tokens in order: bit-repeatable.
 // KIND: 0 clipped ratio (grpo, bnpo, dapo, dr_grpo), 1 cispo, 2 gspo (ratio of the row's mean), 3 dppo TV, 4 dppo KL.
 struct Params {

@@ -6,6 +6,7 @@ import { allocate, type View } from './buffers.ts';
 import type { Gpu } from './device.ts';
 import type { Kernel } from './kernel.ts';
 import { type Compiled, compile } from './pipeline.ts';
+import { type PassTimer, passTimer } from './timing.ts';
 
 const slots = 4096;
 
@@ -34,6 +35,7 @@ export function createRecorder(gpu: Gpu): Recorder {
   let used = 0;
   let encoder: GPUCommandEncoder | null = null;
   let pass: GPUComputePassEncoder | null = null;
+  let timer: PassTimer | null = null;
 
   function writeParams(kernel: Kernel, params: Readonly<Record<string, number>>): number {
     const base = (used * stride) / 4;
@@ -83,14 +85,34 @@ export function createRecorder(gpu: Gpu): Recorder {
   function endPass(): GPUCommandEncoder {
     pass?.end();
     pass = null;
-    return (encoder ??= device.createCommandEncoder());
+    return begun();
+  }
+
+  function begun(): GPUCommandEncoder {
+    if (!encoder) {
+      encoder = device.createCommandEncoder();
+      timer = passTimer(gpu);
+    }
+    return encoder;
+  }
+
+  /** The pass of the next dispatch: one for all, or one each while the device is measured. */
+  function passFor(kernel: Kernel, grid: readonly [number, number, number]): GPUComputePassEncoder {
+    const open = begun();
+    if (!timer) return (pass ??= open.beginComputePass());
+    pass?.end();
+    const timestampWrites = timer.next(kernel.name, grid);
+    return (pass = open.beginComputePass(timestampWrites ? { timestampWrites } : {}));
   }
 
   function submit(): void {
     if (!encoder) return;
+    timer?.resolve(endPass());
     endPass();
     if (used > 0) device.queue.writeBuffer(ring.buffer, 0, words, 0, (used * stride) / 4);
     device.queue.submit([encoder.finish()]);
+    timer?.submitted();
+    timer = null;
     encoder = null;
     used = 0;
     gpu.check();
@@ -101,11 +123,10 @@ export function createRecorder(gpu: Gpu): Recorder {
       if (used === slots) submit();
       const compiled = compile(gpu, kernel, constants);
       const offset = writeParams(kernel, params);
-      encoder ??= device.createCommandEncoder();
-      pass ??= encoder.beginComputePass();
-      pass.setPipeline(compiled.pipeline);
-      pass.setBindGroup(0, bindGroup(compiled, views), [offset]);
-      pass.dispatchWorkgroups(grid[0], grid[1], grid[2]);
+      const into = passFor(kernel, grid);
+      into.setPipeline(compiled.pipeline);
+      into.setBindGroup(0, bindGroup(compiled, views), [offset]);
+      into.dispatchWorkgroups(grid[0], grid[1], grid[2]);
     },
     copy(from, fromOffset, to, toOffset, bytes) {
       endPass().copyBufferToBuffer(from.buffer, from.offset + fromOffset, to.buffer, to.offset + toOffset, bytes);

@@ -1,7 +1,7 @@
 // Sums behind the loss metrics, so that groups and micro-batches combine exactly, and the metrics under TRL's names.
 // Not TRL's averaging: TRL averages micro-batch means, these are means over all tokens of the step.
 // Invariant: only tokens of the effective mask are counted, the same that numerator and denominator use.
-import type { LossKind, TokenTerm } from './loss-gradient.ts';
+import type { LossKind, TokenTerm } from '../kernels/loss-terms.ts';
 
 export interface LossTallies {
   /** Tokens of the effective mask. */

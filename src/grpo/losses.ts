@@ -3,7 +3,7 @@
 // Invariant: one effective mask (sampled, not truncated where those are excluded) feeds numerator, normaliser, KL and
 // metrics; what a masked token holds is never read.
 import { AuditError } from '../lib/errors.ts';
-import { type LossKind, type LossScalars, type TokenTerm, tokenTerm } from './loss-gradient.ts';
+import { type LossKind, type LossScalars, type TokenTerm, tokenTerm } from '../kernels/loss-terms.ts';
 import { emptyTallies, type LossTallies, mergeTallies, rowTallies } from './loss-tallies.ts';
 
 export interface LossOptions extends LossScalars {

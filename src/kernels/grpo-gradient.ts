@@ -9,7 +9,7 @@ import {
   lossDefaults,
   lossKinds,
   tokenTerm,
-} from '../grpo/loss-gradient.ts';
+} from './loss-terms.ts';
 import { testValues, unit } from './case-data.ts';
 import { expError } from './logprobs.ts';
 

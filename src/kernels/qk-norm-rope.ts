@@ -29,7 +29,8 @@ export const headParams = [
 /** Inputs shared by the forward and backward cases: rows of two slots at scattered positions. */
 export function headCase(shape: HeadShape, rows: number) {
   const { heads, kvHeads, headDim } = shape;
-  const cacheLength = 12;
+  // 16 and a step of 5: no two of at most 16 rows share a place, which would be a race.
+  const cacheLength = 16;
   const rawStride = (heads + 2 * kvHeads) * headDim;
   const meta = Uint32Array.from({ length: rows * 2 }, (_, i) =>
     i % 2 === 0 ? (i >> 1) % 2 : ((i >> 1) * 5) % cacheLength,

@@ -1,6 +1,6 @@
 // Public bug case B2: the loss divides by the tokens that its numerator sums over, and no others.
 import { describe, expect, it } from 'vitest';
-import { type LossKind, lossDefaults, lossKinds } from '../../src/grpo/loss-gradient.ts';
+import { type LossKind, lossDefaults, lossKinds } from '../../src/kernels/loss-terms.ts';
 import { lossMetrics } from '../../src/grpo/loss-tallies.ts';
 import { type LossBatch, type LossOptions, lossWindow, policyLoss } from '../../src/grpo/losses.ts';
 

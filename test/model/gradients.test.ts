@@ -1,6 +1,6 @@
 import { describe, expect, test } from 'vitest';
-import type { LossKind } from '../../src/grpo/loss-gradient.ts';
-import { lossKinds } from '../../src/grpo/loss-gradient.ts';
+import type { LossKind } from '../../src/kernels/loss-terms.ts';
+import { lossKinds } from '../../src/kernels/loss-terms.ts';
 import { createTrainer } from '../../src/grpo/step.ts';
 import { adamwDefaults } from '../../src/kernels/adamw-reference.ts';
 import { loadAdapter } from '../../src/model/adapter-files.ts';

@@ -1,6 +1,6 @@
 // LoRA gradients of the f64 model: against PyTorch's on the golden loss batch, and against central differences.
 import { describe, expect, it } from 'vitest';
-import { lossKinds } from '../../src/grpo/loss-gradient.ts';
+import { lossKinds } from '../../src/kernels/loss-terms.ts';
 import { lossWindow, policyLoss } from '../../src/grpo/losses.ts';
 import type { Architecture } from '../../src/model/config.ts';
 import { gradientNorm, referenceGradients, referenceScores } from '../../src/model/reference.ts';

@@ -2,7 +2,7 @@
 // the adapter starts at step 0 and every later weight is our own.
 import { describe, expect, it } from 'vitest';
 import { computeAdvantages } from '../../src/grpo/advantages.ts';
-import { lossDefaults } from '../../src/grpo/loss-gradient.ts';
+import { lossDefaults } from '../../src/kernels/loss-terms.ts';
 import { lossMetrics } from '../../src/grpo/loss-tallies.ts';
 import { type LossBatch, type LossOptions, lossWindow, policyLoss } from '../../src/grpo/losses.ts';
 import { learningRate } from '../../src/grpo/schedule.ts';
