@@ -41,7 +41,7 @@ export interface QuickstartSummary {
 }
 
 const recipe = new URL('../recipes/quickstart.json', import.meta.url);
-const embedded = process.env['SHADERL_TRY'] ?? new URL('../fixtures/embedded-policy', import.meta.url).pathname;
+const embedded = new URL('../fixtures/embedded-policy', import.meta.url).pathname;
 
 /** The quickstart's configuration: recipes/quickstart.json with the embedded policy, an output and a few overrides. */
 export async function quickstartConfig(options: QuickstartOptions): Promise<ResolvedRunConfig> {
@@ -140,6 +140,7 @@ export async function quickstart(options: QuickstartOptions): Promise<Quickstart
   try {
     const outcome = await trainRun(run, {
       resume,
+      qualify: 'here',
       progress,
       ...(options.shouldStop ? { shouldStop: options.shouldStop } : {}),
     });

@@ -21,6 +21,7 @@ import { type BaseModel, openBase } from '../src/model/base-node.ts';
 import { folderSource } from '../src/model/file-source-node.ts';
 import { type Adapter, initAdapter, type LoraConfig, resolveTargets } from '../src/model/lora.ts';
 import { loadWeights } from '../src/model/weights.ts';
+import { ensureQualifiedDevice, requireQualifiedDevice } from '../src/qualification-node.ts';
 import { createSampler } from '../src/rollout/sampler.ts';
 import type { ResolvedRunConfig, RunConfig } from '../src/run-config.ts';
 import { type SealedState, train } from '../src/train.ts';
@@ -38,6 +39,8 @@ export interface TrainProgress {
 export interface TrainRunOptions {
   resume: boolean;
   progress?: TrainProgress;
+  /** `here`: qualify a device that has no qualification; otherwise such a device is refused. */
+  qualify?: 'here';
   /** Asked after every step; true stops with everything sealed. */
   shouldStop?: () => boolean;
 }
@@ -148,9 +151,13 @@ export async function trainRun(run: ResolvedRunConfig, options: TrainRunOptions)
   const base = await openBase(config.model);
   const arch = base.files.architecture;
   const gpu = await openGpu();
-  const environment = await spawnGermanEnvironment();
+  const environment = await spawnGermanEnvironment().catch((error: unknown) => {
+    gpu.destroy();
+    throw error;
+  });
   const began = performance.now();
   try {
+    await (options.qualify === 'here' ? ensureQualifiedDevice : requireQualifiedDevice)(gpu, config.kernels.family);
     const initial = await startingAdapter(config, base);
     const promptRoom = 512;
     const length = Math.min(arch.maxPositions, promptRoom + config.generation.maxCompletionTokens);
