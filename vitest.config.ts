@@ -4,7 +4,11 @@ import { defineConfig } from 'vitest/config';
 const serial = { pool: 'forks', fileParallelism: false, testTimeout: 240_000, hookTimeout: 120_000 } as const;
 
 // Bug cases that need a device.
-const gpuCases = ['test/cases/e-sampling.test.ts', 'test/cases/i-webgpu-kernels.test.ts'];
+const gpuCases = [
+  'test/cases/e-sampling.test.ts',
+  'test/cases/i-webgpu-kernels.test.ts',
+  'test/cases/i-device.test.ts',
+];
 
 export default defineConfig({
   test: {

@@ -207,6 +207,7 @@ export async function train(config: RunConfig, ports: TrainPorts, start: SealedS
       update: step,
       learningRate: rate,
       old: 'sampled',
+      accumulation: grpo.gradientAccumulation,
       beforeUpdate: (recomputed) => {
         if (firstUse === step)
           refuse(

@@ -2,8 +2,9 @@
 // Not a trainer: it sees log-probs, not models. Normalisers follow TRL 1.13.0 over the whole accumulation window.
 // Invariant: one effective mask (sampled, not truncated where those are excluded) feeds numerator, normaliser, KL and
 // metrics; what a masked token holds is never read.
-import { AuditError } from '../lib/errors.ts';
+
 import { type LossKind, type LossScalars, type TokenTerm, tokenTerm } from '../kernels/loss-terms.ts';
+import { AuditError } from '../lib/errors.ts';
 import { emptyTallies, type LossTallies, mergeTallies, rowTallies } from './loss-tallies.ts';
 
 export interface LossOptions extends LossScalars {
@@ -42,6 +43,8 @@ export interface LossWindow {
   /** Tokens of the effective mask. */
   tokens: number;
   microBatches: number;
+  /** bnpo: tokens of the micro-batch that this batch is part of; its own tokens where it is a whole one. */
+  microBatchTokens?: number;
 }
 
 export interface LossResult {
@@ -115,7 +118,7 @@ export function rowScales(
   if (options.kind === 'grpo' || options.kind === 'gspo')
     return counts.map((count) => 1 / (Math.max(count, 1) * window.rows));
   let divisor = window.tokens; // dapo, cispo, dppo
-  if (options.kind === 'bnpo') divisor = Math.max(batchTokens, 1) * window.microBatches;
+  if (options.kind === 'bnpo') divisor = Math.max(window.microBatchTokens ?? batchTokens, 1) * window.microBatches;
   if (options.kind === 'dr_grpo') divisor = window.rows * options.maxCompletionLength;
   return counts.fill(1 / Math.max(divisor, 1));
 }

@@ -38,12 +38,7 @@ export interface Optimizer {
 }
 
 /** Makes an optimizer for parameters in a layout, with moments zero. `maxNorm` 0 switches clipping off. */
-export function createOptimizer(
-  gpu: Gpu,
-  layout: AdapterLayout,
-  parameters: AdapterViews,
-  maxNorm: number,
-): Optimizer {
+export function createOptimizer(gpu: Gpu, layout: AdapterLayout, parameters: AdapterViews, maxNorm: number): Optimizer {
   const count = layout.length;
   const m = allocateAdapter(gpu, layout, 'moments.m');
   const v = allocateAdapter(gpu, layout, 'moments.v');

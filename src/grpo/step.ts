@@ -87,10 +87,33 @@ export interface StepInput {
   learningRate: number;
   /** `sampled`: the ratio is against the sampler's log-probs; `current`: against the recomputed ones. */
   old: 'sampled' | 'current';
+  /** Micro-batches that the step's groups count as, in equal runs (TRL's accumulation); one a group by default. */
+  accumulation?: number;
   /** Reference log-probs by group and micro-batch, if they are known already (later iterations on one batch). */
   reference?: Float32Array[][];
   /** Sees all recomputed log-probs before anything is updated; throws to refuse the batch. */
   beforeUpdate?: (recomputed: readonly Recomputed[]) => void;
+}
+
+/** The normalisers' totals for each group: of the whole step, and of the micro-batch that the group belongs to. */
+function lossWindows(
+  packed: readonly (readonly MicroBatch[])[],
+  loss: LossOptions,
+  accumulation: number,
+): LossWindow[] {
+  const masked = (batches: readonly MicroBatch[]) =>
+    batches.map(({ starts, rows, truncated }) => ({
+      rowStarts: starts,
+      mask: new Uint8Array(rows.length).fill(1),
+      truncated,
+    }));
+  const whole = lossWindow(masked(packed.flat()), loss);
+  const size = packed.length / accumulation;
+  return packed.map((_, group) => {
+    const first = Math.floor(group / size) * size;
+    const { tokens } = lossWindow(masked(packed.slice(first, first + size).flat()), loss);
+    return { ...whole, microBatches: accumulation, microBatchTokens: tokens };
+  });
 }
 
 interface Pass {
@@ -200,12 +223,7 @@ export function createTrainer(
       );
     }
     const needsReference = options.loss.beta !== 0;
-    const masks = all.map((micro) => ({
-      rowStarts: micro.starts,
-      mask: new Uint8Array(micro.rows.length).fill(1),
-      truncated: micro.truncated,
-    }));
-    const window = lossWindow(masks, options.loss);
+    const windows = lossWindows(packed, options.loss, input.accumulation ?? packed.length);
     const recomputed: Recomputed[] = [];
     let loss = 0;
     let tallies: LossTallies = emptyTallies();
@@ -221,6 +239,7 @@ export function createTrainer(
         const ref = needsReference ? (known ?? (await logprobsOf(micro, batch, reference)).logprobs) : null;
         const current = await logprobsOf(micro, batch, adapter);
         const pass: Pass = { micro, batch, loss: lossBatch(micro, current, input.old, ref) };
+        const window = windows[group]!;
         const share = policyLoss(pass.loss, options.loss, window);
         loss += share.loss;
         tallies = mergeTallies(tallies, share.tallies);

@@ -1,8 +1,8 @@
 // The promise of one canonical forward: a token's log-prob has the same bits whoever computes it.
 import { describe, expect, test } from 'vitest';
-import { lossDefaults } from '../../src/kernels/loss-terms.ts';
 import { createTrainer } from '../../src/grpo/step.ts';
 import { adamwDefaults } from '../../src/kernels/adamw-reference.ts';
+import { lossDefaults } from '../../src/kernels/loss-terms.ts';
 import { loadAdapter } from '../../src/model/adapter-files.ts';
 import { adapterLayout } from '../../src/model/adapter-gpu.ts';
 import { folderSource } from '../../src/model/file-source-node.ts';

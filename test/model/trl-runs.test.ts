@@ -1,10 +1,10 @@
 // Two recorded runs of TRL's GRPOTrainer, four optimizer steps each, repeated on the device from their batches alone:
 // the adapter starts at TRL's step 0, and every later weight is our own.
 import { describe, expect, test } from 'vitest';
-import { lossDefaults } from '../../src/kernels/loss-terms.ts';
 import { learningRate } from '../../src/grpo/schedule.ts';
 import { createTrainer } from '../../src/grpo/step.ts';
 import { adamwDefaults } from '../../src/kernels/adamw-reference.ts';
+import { lossDefaults } from '../../src/kernels/loss-terms.ts';
 import { adapterLayout } from '../../src/model/adapter-gpu.ts';
 import { folderSource } from '../../src/model/file-source-node.ts';
 import type { Adapter } from '../../src/model/lora.ts';
