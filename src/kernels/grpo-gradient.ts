@@ -2,16 +2,9 @@
 // Not a normaliser: the host folds mask and divisor into the weights. Invariant: a token of weight 0 gets exactly 0 and
 // nothing that it holds is used; a sequence's bits depend on that sequence alone.
 import { ceilDiv, type KernelCase, type QualifiedKernel } from '../gpu/kernel.ts';
-import {
-  binaryDivergence,
-  type LossKind,
-  type LossScalars,
-  lossDefaults,
-  lossKinds,
-  tokenTerm,
-} from './loss-terms.ts';
 import { testValues, unit } from './case-data.ts';
 import { expError } from './logprobs.ts';
+import { binaryDivergence, type LossKind, type LossScalars, lossDefaults, lossKinds, tokenTerm } from './loss-terms.ts';
 
 /** The constant KIND for each loss: what the shader branches on. */
 export const gradientKind: Readonly<Record<LossKind, number>> = {

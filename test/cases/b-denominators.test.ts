@@ -1,8 +1,8 @@
 // Public bug case B2: the loss divides by the tokens that its numerator sums over, and no others.
 import { describe, expect, it } from 'vitest';
-import { type LossKind, lossDefaults, lossKinds } from '../../src/kernels/loss-terms.ts';
 import { lossMetrics } from '../../src/grpo/loss-tallies.ts';
 import { type LossBatch, type LossOptions, lossWindow, policyLoss } from '../../src/grpo/losses.ts';
+import { type LossKind, lossDefaults, lossKinds } from '../../src/kernels/loss-terms.ts';
 
 const tokenMean: LossKind[] = ['bnpo', 'dapo', 'dppo_tv', 'dppo_kl'];
 const options = (kind: LossKind, maskTruncated: boolean): LossOptions => ({

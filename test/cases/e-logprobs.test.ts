@@ -1,7 +1,7 @@
 // Public bug cases E1, E2 and E4, host side: temperature, truncation and padded vocabulary rows in log-probs.
 import { describe, expect, it } from 'vitest';
-import { lossDefaults } from '../../src/kernels/loss-terms.ts';
 import { lossWindow, policyLoss } from '../../src/grpo/losses.ts';
+import { lossDefaults } from '../../src/kernels/loss-terms.ts';
 import {
   logSoftmax,
   type SamplingOptions,

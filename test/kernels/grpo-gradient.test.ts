@@ -1,8 +1,8 @@
 // The loss gradient kernel: qualification, the goldens of every loss kind, and masked tokens.
 import { describe, expect, test } from 'vitest';
-import { type LossKind, lossDefaults, lossKinds } from '../../src/kernels/loss-terms.ts';
 import { anchorLogprobs, lossWindow, rowScales } from '../../src/grpo/losses.ts';
 import { gradientKind, grpoGradient, grpoGradientGrid, grpoGradientParams } from '../../src/kernels/grpo-gradient.ts';
+import { type LossKind, lossDefaults, lossKinds } from '../../src/kernels/loss-terms.ts';
 import { goldenData, maxDifference } from '../support/golden.ts';
 import { goldenLoss } from '../support/golden-loss.ts';
 import { useGpu } from '../support/gpu.ts';

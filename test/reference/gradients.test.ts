@@ -1,7 +1,7 @@
 // LoRA gradients of the f64 model: against PyTorch's on the golden loss batch, and against central differences.
 import { describe, expect, it } from 'vitest';
-import { lossKinds } from '../../src/kernels/loss-terms.ts';
 import { lossWindow, policyLoss } from '../../src/grpo/losses.ts';
+import { lossKinds } from '../../src/kernels/loss-terms.ts';
 import type { Architecture } from '../../src/model/config.ts';
 import { gradientNorm, referenceGradients, referenceScores } from '../../src/model/reference.ts';
 import { goldenData, relativeL2 } from '../support/golden.ts';

@@ -1,8 +1,8 @@
 // Loss values and dLoss/dlogprob of every kind against PyTorch's autograd on the golden batch.
 import { describe, expect, it } from 'vitest';
 import { computeAdvantages } from '../../src/grpo/advantages.ts';
-import { lossKinds } from '../../src/kernels/loss-terms.ts';
 import { lossWindow, policyLoss } from '../../src/grpo/losses.ts';
+import { lossKinds } from '../../src/kernels/loss-terms.ts';
 import { goldenData, maxDifference } from '../support/golden.ts';
 import { goldenLoss } from '../support/golden-loss.ts';
 

@@ -2,11 +2,11 @@
 // the adapter starts at step 0 and every later weight is our own.
 import { describe, expect, it } from 'vitest';
 import { computeAdvantages } from '../../src/grpo/advantages.ts';
-import { lossDefaults } from '../../src/kernels/loss-terms.ts';
 import { lossMetrics } from '../../src/grpo/loss-tallies.ts';
 import { type LossBatch, type LossOptions, lossWindow, policyLoss } from '../../src/grpo/losses.ts';
 import { learningRate } from '../../src/grpo/schedule.ts';
 import { adamwDefaults, adamwReference, adamwScalars, clipCoefficient } from '../../src/kernels/adamw-reference.ts';
+import { lossDefaults } from '../../src/kernels/loss-terms.ts';
 import { referenceAdapter } from '../../src/model/reference/weights.ts';
 import { gradientNorm, type ReferenceScore, referenceGradients, referenceScores } from '../../src/model/reference.ts';
 import { goldenData, maxDifference, readGolden, relativeL2 } from '../support/golden.ts';

@@ -1,8 +1,9 @@
 // The golden loss batch (grpo-losses) and TRL's recorded batches as the loss and model code takes them.
 // Not a trainer: shapes only. Invariant: prompt padding is stripped by the recorded mask, never by token value.
+
+import type { LossBatch, LossOptions } from '../../src/grpo/losses.ts';
 import type { LossKind } from '../../src/kernels/loss-terms.ts';
 import { lossDefaults } from '../../src/kernels/loss-terms.ts';
-import type { LossBatch, LossOptions } from '../../src/grpo/losses.ts';
 import { type GoldenFile, goldenData, readGolden } from './golden.ts';
 
 export interface GoldenLoss {

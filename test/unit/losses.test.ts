@@ -1,8 +1,8 @@
 // The loss of every kind by central differences, the branches that the golden batch does not reach, and bad input.
 import { describe, expect, it } from 'vitest';
-import { binaryDivergence, type LossKind, lossDefaults, lossKinds, tokenTerm } from '../../src/kernels/loss-terms.ts';
 import { lossMetrics, mergeTallies } from '../../src/grpo/loss-tallies.ts';
 import { type LossBatch, type LossOptions, lossWindow, policyLoss } from '../../src/grpo/losses.ts';
+import { binaryDivergence, type LossKind, lossDefaults, lossKinds, tokenTerm } from '../../src/kernels/loss-terms.ts';
 import { maxDifference } from '../support/golden.ts';
 import { seededNumbers } from '../support/golden-model.ts';
 
