@@ -61,7 +61,7 @@ function createEvaluator(gpu: Gpu): Evaluator {
     const adapter = await openAdapter(request.policy, arch);
     const onDevice = adapter && loadGpuAdapter(gpu, arch, adapter);
     const shape = { slots: request.slots, cacheLength: length, rows: 1024 };
-    const sampler = createSampler(gpu, model, shape, sampling, base.text.vocabularySize, onDevice?.layout ?? null);
+    const sampler = createSampler(gpu, model, shape, sampling, base.vocabulary, onDevice?.layout ?? null);
     sampler.use(onDevice);
     const adapterSha256 = adapter && sha256Hex(encodeAdapter(adapter)['adapter_model.safetensors']);
     const settings: RolloutSettings = {

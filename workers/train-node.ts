@@ -169,7 +169,7 @@ export async function trainRun(run: ResolvedRunConfig, options: TrainRunOptions)
       model,
       { slots: members, cacheLength: length, rows: 1024 },
       config.generation,
-      base.text.vocabularySize,
+      base.vocabulary,
       layout,
     );
     const trainer = createTrainer(
@@ -199,7 +199,7 @@ export async function trainRun(run: ResolvedRunConfig, options: TrainRunOptions)
           weightDecay: config.optimizer.weightDecay,
         },
         maxGradNorm: config.optimizer.maxGradNorm,
-        vocabulary: base.text.vocabularySize,
+        vocabulary: base.vocabulary,
       },
       config.adapter === null ? null : loadGpuAdapter(gpu, arch, initial),
     );

@@ -1,7 +1,9 @@
+import { fileURLToPath } from 'node:url';
 import { describe, expect, test } from 'vitest';
 import { defaultLora, memoryNeed } from '../../src/doctor.ts';
 import { memoryInUse } from '../../src/gpu/buffers.ts';
 import { adapterLayout } from '../../src/model/adapter-gpu.ts';
+import { openBase } from '../../src/model/base-node.ts';
 import { createHead } from '../../src/model/head.ts';
 import { openPolicy, vocabularyOf } from '../../src/model/open-node.ts';
 import { loadWeights } from '../../src/model/weights.ts';
@@ -29,14 +31,18 @@ describe.each(['qwen3-tied', 'qwen3-untied', 'llama-tied'])('the memory that doc
 });
 
 describe('opening a policy', () => {
-  test('hashes what it consists of: the same folder the same, another adapter another', async () => {
+  test('takes a folder without a tokenizer for token ids, and refuses it where text is needed', async () => {
     const model = goldenPath('tiny-qwen3-tied');
     const base = await openPolicy(model, null);
-    const adapted = await openPolicy(model, goldenPath('tiny-qwen3-tied-lora'));
-    const identity = await adapted.identity();
-    expect(await base.identity()).toEqual({ modelTreeSha256: identity.modelTreeSha256, adapterSha256: null });
-    expect(identity.adapterSha256).toMatch(/^[0-9a-f]{64}$/);
-    expect(vocabularyOf(base)).toBe(320);
-    expect(base.text).toBeNull();
+    expect([vocabularyOf(base), base.text, base.adapter]).toEqual([320, null, null]);
+    await expect(openBase(model)).rejects.toThrow(/no tokenizer.json in the folder/);
+  });
+
+  test('binds a run to the bytes of weights, configuration and tokenizer', async () => {
+    const folder = fileURLToPath(new URL('../../fixtures/embedded-policy', import.meta.url));
+    const { hashes, vocabulary } = await openBase(folder);
+    expect(vocabulary).toBe(646);
+    expect(Object.values(hashes).every((hash) => /^[0-9a-f]{64}$/.test(hash))).toBe(true);
+    expect(await openBase(folder)).toMatchObject({ hashes });
   });
 });
