@@ -33,6 +33,8 @@ const generationSection = z.strictObject({
   minP: fraction.default(0),
   /** Retained tokens after the prompt: sampled ones, tool observations and framing. */
   maxCompletionTokens: count.default(768),
+  /** Longest prompt that a task may have, tools included. */
+  maxPromptTokens: count.default(512),
   maxToolRounds: z.int().min(0).default(3),
   enableThinking: z.boolean().default(true),
 });

@@ -159,8 +159,10 @@ export async function trainRun(run: ResolvedRunConfig, options: TrainRunOptions)
   try {
     await (options.qualify === 'here' ? ensureQualifiedDevice : requireQualifiedDevice)(gpu, config.kernels.family);
     const initial = await startingAdapter(config, base);
-    const promptRoom = 512;
-    const length = Math.min(arch.maxPositions, promptRoom + config.generation.maxCompletionTokens);
+    const length = Math.min(
+      arch.maxPositions,
+      config.generation.maxPromptTokens + config.generation.maxCompletionTokens,
+    );
     const model = await loadWeights(gpu, base.files, { positions: length });
     const layout = adapterLayout(arch, initial.config);
     const members = config.grpo.groupSize * config.grpo.groupsPerStep;

@@ -2,7 +2,7 @@
 // Not a trainer. Invariant: an episode's tokens depend on its spec, the weights and its environment alone; slots, the
 // order of finishing and who runs beside it change nothing. A failed service is retried from reset, never scored.
 import type { EnvironmentPort } from '../environments/port.ts';
-import { EnvError } from '../lib/errors.ts';
+import { EnvError, PlanError } from '../lib/errors.ts';
 import type { Text } from '../model/text.ts';
 import type { Episode } from './episode.ts';
 import {
@@ -66,6 +66,11 @@ export async function collect(
       tools: opened.tools,
       enableThinking: settings.enableThinking,
     });
+    const room = sampler.shape.cacheLength - settings.maxCompletionTokens;
+    if (prompt.length > room) {
+      const message = `opening task ${spec.task.id}: its prompt has ${prompt.length} tokens, room is for ${room} beside ${settings.maxCompletionTokens} of completion; raise the prompt limit or use a model with more positions.`;
+      throw new PlanError('prompt-too-long', message);
+    }
     return {
       member: startMember(spec, opened.sessionId, prompt, opened.tools, now()),
       slot,
