@@ -112,8 +112,9 @@ export async function openGpu(options: DeviceOptions = {}): Promise<Gpu> {
   const identity = identify(adapter, flags);
   const requiredLimits: Record<string, number> = {};
   for (const name of limitNames) requiredLimits[name] = options.limits?.[name] ?? adapter.limits[name];
-  const wanted = ['timestamp-query', 'shader-f16', 'subgroups'] as const;
-  const requiredFeatures = wanted.filter((name) => adapter.features.has(name)) as GPUFeatureName[];
+  // The last is the draft's name of subgroup matrices, which the types do not know yet.
+  const wanted = ['timestamp-query', 'shader-f16', 'subgroups', 'chromium-experimental-subgroup-matrix'];
+  const requiredFeatures = (wanted as GPUFeatureName[]).filter((name) => adapter.features.has(name));
   const device = await adapter.requestDevice({ requiredLimits, requiredFeatures });
   return guard(
     device,

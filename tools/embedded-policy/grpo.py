@@ -105,6 +105,8 @@ def main() -> None:
                 flush=True,
             )
     after = measure(policy, bridge, stops, args.episodes, 6, setting)
+    sharp = measure(policy, bridge, stops, args.episodes, 6, {"temperature": 0.6, "top_p": 0.95, "top_k": 20})
+    print(json.dumps({"afterAtTemperature0.6": sharp}), flush=True)
     print(
         json.dumps({"after": after, "gain": round(after["rate"] - before["rate"], 3), "args": vars(args)}, default=str)
     )

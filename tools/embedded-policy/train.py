@@ -3,7 +3,7 @@
 Not a language model's pre-training: one pass over as many transcripts as the step count asks for, in file order.
 Invariant: fixed seeds and one thread; the result is rounded to bf16 once, at the end.
 
-usage: train.py EPISODES.jsonl TOKENIZER_DIR OUT_DIR [--hidden 96 --layers 2 ...]
+usage: train.py EPISODES.jsonl TOKENIZER_DIR OUT_DIR [--hidden 96 --layers 3 ...]
 """
 
 import argparse
@@ -93,13 +93,13 @@ def main() -> None:
     parser.add_argument("out", type=Path)
     parser.add_argument("--record", type=Path, help="where to write what was done, as JSON")
     parser.add_argument("--hidden", type=int, default=96)
-    parser.add_argument("--layers", type=int, default=2)
+    parser.add_argument("--layers", type=int, default=3)
     parser.add_argument("--inner", type=int, default=256)
     parser.add_argument("--heads", type=int, default=4)
     parser.add_argument("--kv-heads", type=int, default=2)
     parser.add_argument("--batch", type=int, default=48)
     parser.add_argument("--steps", type=int, default=800)
-    parser.add_argument("--lr", type=float, default=5e-3)
+    parser.add_argument("--lr", type=float, default=3e-3)
     parser.add_argument("--seed", type=int, default=7)
     args = parser.parse_args()
     torch.set_num_threads(1)
