@@ -8,6 +8,7 @@ import { addAudit } from './commands/audit.ts';
 import { addCompare } from './commands/compare.ts';
 import { addDoctor } from './commands/doctor.ts';
 import { addEvaluate } from './commands/evaluate.ts';
+import { addInspect } from './commands/inspect.ts';
 import { addMerge } from './commands/merge.ts';
 import { addQualify } from './commands/qualify.ts';
 import { addQuickstart } from './commands/quickstart.ts';
@@ -42,6 +43,7 @@ const commands = [
   addAudit,
   addMerge,
   addReport,
+  addInspect,
 ];
 
 /** The program with all its commands. What it prints of its own goes to `terminal`. */

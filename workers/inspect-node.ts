@@ -294,7 +294,8 @@ function listen(app: Hono, port: number): Promise<{ server: Server; port: number
     ) as Server;
     server.once('error', (error: NodeJS.ErrnoException) => {
       const found = error.code === 'EADDRINUSE' ? 'a port that is taken' : error.message;
-      const message = `listening on ${host}:${port}: found ${found}; wanted a free port. Give another --port, or 0 for any.`;
+      const where = `listening on ${host}:${port}`;
+      const message = `${where}: found ${found}; wanted a free port. Give another --port, or 0 for any.`;
       reject(new PlanError('port-in-use', message, { cause: error }));
     });
   });

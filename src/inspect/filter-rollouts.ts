@@ -9,26 +9,35 @@ export interface RolloutFilter {
   malformed: boolean;
   /** Rollouts whose environment failed, and lines that cannot be read. */
   failed: boolean;
+  /** Rollouts with audit findings, among those that were audited. */
+  findings: boolean;
   strict: 'any' | 'yes' | 'no';
   minReward: number;
   maxReward: number;
   task: string;
 }
 
-export const noFilter: RolloutFilter = {
+export const filterDefaults: RolloutFilter = {
   step: null,
   capped: false,
   malformed: false,
   failed: false,
+  findings: false,
   strict: 'any',
   minReward: 0,
   maxReward: 1,
   task: '',
 };
 
-/** Whether a row passes. */
-export function passesFilter(row: RolloutRow, step: number, filter: RolloutFilter): boolean {
+/** Whether a row passes. `findings`: how many the audit has on it, or null where it was not audited. */
+export function passesFilter(
+  row: RolloutRow,
+  step: number,
+  filter: RolloutFilter,
+  findings: number | null = null,
+): boolean {
   if (filter.step !== null && step !== filter.step) return false;
+  if (filter.findings && !(findings !== null && findings > 0)) return false;
   if (row.kind === 'broken') {
     return !filter.capped && !filter.malformed && filter.strict === 'any' && filter.task === '';
   }

@@ -71,7 +71,7 @@ async function readIfThere(path: string): Promise<Uint8Array | null> {
 function refused(path: string, found: string): PlanError {
   return new PlanError(
     'no-run',
-    `inspecting ${path}: found ${found}; wanted a run's folder (with journal.jsonl or rollouts/) or one rollouts file. ` +
+    `inspecting ${path}: found ${found}; wanted a run's folder (with journal.jsonl or rollouts/) or a rollouts file. ` +
       'Give the folder that `shaderl train` wrote.',
   );
 }

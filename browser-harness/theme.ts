@@ -1,0 +1,28 @@
+// Dark, light, or as the system has it. The choice is kept in this browser.
+export type Theme = 'auto' | 'light' | 'dark';
+export const themes: readonly (readonly [Theme, string])[] = [
+  ['auto', 'auto'],
+  ['light', 'light'],
+  ['dark', 'dark'],
+];
+const key = 'shaderl-theme';
+
+export function themeNow(): Theme {
+  try {
+    const kept = localStorage.getItem(key);
+    return kept === 'light' || kept === 'dark' ? kept : 'auto';
+  } catch {
+    // A page from a disk may have no storage.
+    return 'auto';
+  }
+}
+
+export function chooseTheme(theme: Theme): void {
+  const dark = theme === 'dark' || (theme === 'auto' && matchMedia('(prefers-color-scheme: dark)').matches);
+  document.documentElement.dataset['theme'] = dark ? 'dark' : 'light';
+  try {
+    localStorage.setItem(key, theme);
+  } catch {
+    // Then it holds for this page alone.
+  }
+}
