@@ -186,6 +186,7 @@ export async function train(config: RunConfig, ports: TrainPorts, start: SealedS
     const rolledOut = ports.now();
     if (firstUse === step) {
       const audit = await ports.auditRollouts(episodes, tasks, { step, policy });
+      await journalRefusal(ports.journal, step, episodes.length, audit.findings);
       refuse(step, audit.findings);
       duplicateRate = audit.duplicates.rate;
       batch.reference = await writeRollouts(ports.storage, rolloutsFile(step), episodes);
@@ -202,23 +203,25 @@ export async function train(config: RunConfig, ports: TrainPorts, start: SealedS
       scored.filter(({ episode }) => episode.group === g),
     );
     const rate = learningRate(step, schedule);
-    const result = await ports.trainer.step({
-      groups: groups.map((group) => group.map(({ sequence }) => sequence)),
-      update: step,
-      learningRate: rate,
-      old: 'sampled',
-      accumulation: grpo.gradientAccumulation,
-      beforeUpdate: (recomputed) => {
-        if (firstUse === step)
-          refuse(
-            step,
-            ports.auditLogprobs(
-              scored.map(({ episode }) => episode),
-              bySequence(recomputed),
-            ),
-          );
-      },
-    });
+    const trainedOn = scored.map(({ episode }) => episode);
+    let differing: string[] = [];
+    const result = await ports.trainer
+      .step({
+        groups: groups.map((group) => group.map(({ sequence }) => sequence)),
+        update: step,
+        learningRate: rate,
+        old: 'sampled',
+        accumulation: grpo.gradientAccumulation,
+        beforeUpdate: (recomputed) => {
+          if (firstUse !== step) return;
+          differing = ports.auditLogprobs(trainedOn, bySequence(recomputed));
+          refuse(step, differing);
+        },
+      })
+      .catch(async (error: unknown) => {
+        await journalRefusal(ports.journal, step, episodes.length, differing);
+        throw error;
+      });
     const trained = ports.now();
     const { adapter, optimizer } = await ports.digests();
     policy = adapter;
@@ -263,6 +266,11 @@ export async function train(config: RunConfig, ports: TrainPorts, start: SealedS
 function tokensUntil(journal: Journal, step: number): number {
   const entry = journal.entries.findLast((e) => e.kind === 'step' && e.data.step === step);
   return entry?.kind === 'step' ? (entry.data.metrics['num_tokens'] ?? 0) : 0;
+}
+
+/** A refused step stays on record with what was found; the step itself is never journalled. */
+async function journalRefusal(journal: Journal, step: number, rollouts: number, findings: string[]): Promise<void> {
+  if (findings.length > 0) await journal.append({ kind: 'audit', data: { step, rollouts, findings } });
 }
 
 function refuse(step: number, findings: readonly string[]): void {

@@ -18,13 +18,32 @@ import { type Episode, episode as episodeSchema } from '../src/rollout/episode.t
 import { runConfigSchema } from '../src/run-config.ts';
 
 const shownRollouts = 3;
-const auditPoints = [
-  "the environment's log equals the tool calls in the sampled ids",
-  'every sampled token was conditioned on exactly the recorded prefix',
-  'the mask is 1 on sampled tokens and 0 elsewhere',
-  'ids, mask, log-probs and sources agree in length',
-  'recomputed log-probs equal the sampled ones bit for bit',
+/** The points of the audit, with the codes of the findings that break each; any other code is the last point's. */
+const auditPoints: { name: string; codes: string[] }[] = [
+  {
+    name: "the environment's log equals the tool calls in the sampled ids",
+    codes: ['tool-stream', 'tool-call', 'dispatch', 'observation', 'dropped'],
+  },
+  {
+    name: 'every sampled token was conditioned on exactly the recorded prefix',
+    codes: ['prompt', 'prompt-length', 'suffix', 'turn-span', 'after-end', 'stop-reason', 'vocabulary'],
+  },
+  { name: 'the mask is 1 on sampled tokens and 0 elsewhere', codes: ['mask', 'source'] },
+  { name: 'ids, mask, log-probs and sources agree in length', codes: ['lengths', 'logprob', 'truncated-logprob'] },
+  { name: 'recomputed log-probs equal the sampled ones bit for bit', codes: ['logprob-bits', 'recomputed-length'] },
+  { name: 'verdict, budget, policy and settings agree with a replay and the plan', codes: [] },
 ];
+
+/** Findings by point; a finding's text starts with its code in brackets, or has it after the rollout's name. */
+function findingsByPoint(findings: readonly string[]): AuditTotals['points'] {
+  const counts = auditPoints.map(() => 0);
+  for (const finding of findings) {
+    const code = /\[([a-z-]+)\]/.exec(finding)?.[1] ?? '';
+    const at = auditPoints.findIndex(({ codes }) => codes.includes(code));
+    counts[at < 0 ? auditPoints.length - 1 : at]! += 1;
+  }
+  return auditPoints.map(({ name }, i) => ({ name, findings: counts[i]! }));
+}
 
 const bootstrapSeed = 20261020;
 
@@ -60,15 +79,17 @@ function namedEvaluation(dir: string, entries: readonly JournalEntry[], name: st
   return entry?.kind === 'evaluation' ? readEvaluation(join(dir, entry.data.result.file)) : null;
 }
 
-function auditTotals(entries: readonly JournalEntry[], tokens: number): AuditTotals {
-  let rollouts = 0;
-  let findings = 0;
-  for (const entry of entries) {
-    if (entry.kind !== 'audit') continue;
-    rollouts += entry.data.rollouts;
-    findings += entry.data.findings.length;
-  }
-  return { rollouts, sampledTokens: tokens, findings, points: auditPoints.map((name) => ({ name, findings: 0 })) };
+/** Rollouts of completed steps, and every finding of the journal: those of refused steps too, which `resume` takes back. */
+function auditTotals(all: readonly JournalEntry[], effective: readonly JournalEntry[], tokens: number): AuditTotals {
+  const audits = (entries: readonly JournalEntry[]) =>
+    entries.flatMap((entry) => (entry.kind === 'audit' ? [entry.data] : []));
+  const findings = audits(all).flatMap((audit) => audit.findings);
+  return {
+    rollouts: audits(effective).reduce((sum, { rollouts }) => sum + rollouts, 0),
+    sampledTokens: tokens,
+    findings: findings.length,
+    points: findingsByPoint(findings),
+  };
 }
 
 /** Reads a run folder and builds its report. @throws PlanError `no-run` for a folder without a run. */
@@ -145,7 +166,7 @@ export async function runReport(dir: string): Promise<ReportJson> {
     before: namedEvaluation(dir, entries, 'before'),
     after: namedEvaluation(dir, entries, 'after'),
     bootstrapSeed,
-    audit: auditTotals(entries, Math.round(tokens)),
+    audit: auditTotals(all, entries, Math.round(tokens)),
     checkpoints: entries.flatMap((entry) =>
       entry.kind === 'checkpoint'
         ? [

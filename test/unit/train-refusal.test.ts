@@ -1,0 +1,127 @@
+// A rollout that contradicts itself is never learnt from: the step is refused, journalled, and nothing is updated.
+import { mkdtempSync, rmSync } from 'node:fs';
+import { tmpdir } from 'node:os';
+import { join } from 'node:path';
+import { afterAll, beforeAll, expect, test } from 'vitest';
+import { openJournal } from '../../src/journal.ts';
+import { createNodeStorage } from '../../src/lib/storage-node.ts';
+import type { Episode } from '../../src/rollout/episode.ts';
+import type { Sampler } from '../../src/rollout/sampler.ts';
+import { resolveRunConfig } from '../../src/run-config.ts';
+import { type AuditLogprobs, type AuditRollouts, type TrainPorts, train } from '../../src/train.ts';
+
+let folder = '';
+beforeAll(() => {
+  folder = mkdtempSync(join(tmpdir(), 'shaderl-refusal-'));
+});
+afterAll(() => rmSync(folder, { recursive: true, force: true }));
+
+/** Ports of a run whose environment fails at once, so that episodes need no device; the trainer counts its updates. */
+async function ports(name: string, auditRollouts: AuditRollouts, auditLogprobs: AuditLogprobs) {
+  const storage = createNodeStorage(join(folder, name));
+  const { journal } = await openJournal(storage, 'journal.jsonl', () => new Date(0).toISOString());
+  const updates: number[] = [];
+  const made: TrainPorts = {
+    storage,
+    journal,
+    trainer: {
+      adapter: null as never,
+      async step(input) {
+        input.beforeUpdate?.([]);
+        updates.push(input.update);
+        return { loss: 0, gradNorm: 0, metrics: {} };
+      },
+      score: async () => [],
+      state: async () => ({ adapter: new Map(), m: new Map(), v: new Map() }),
+      restore: () => {},
+      gradients: async () => new Map(),
+      destroy: () => {},
+    },
+    sampler: {
+      shape: { slots: 2, cacheLength: 64, rows: 64 },
+      use: () => {},
+      step: async (work) => work.map(() => ({ id: 9, logprob: -1, truncatedLogprob: -1, entropy: 0 })),
+      fork: () => {},
+      destroy: () => {},
+    } satisfies Sampler,
+    text: {
+      renderPrompt: () => [1, 2, 3],
+      stopIds: [9],
+      endIds: [],
+      decode: () => '',
+      addedTokenId: () => null,
+      bytesOf: () => new Uint8Array(),
+    } as never,
+    environment: {
+      open: async (task) => ({ sessionId: `${task.id}#1`, messages: [], tools: [] }),
+      call: async () => ({ content: '', error: false }),
+      verify: async () => ({
+        strict: false,
+        reward: 0,
+        parts: {},
+        invalidDispatches: 0,
+        toolErrors: 0,
+        answer: null,
+        log: [],
+      }),
+      log: async () => [],
+      close: async () => {},
+    },
+    tasks: [{ id: 'task-1', payload: {} }],
+    invalidCallObservation: '',
+    auditRollouts,
+    auditLogprobs,
+    digests: async () => ({ adapter: 'a'.repeat(64), optimizer: 'b'.repeat(64) }),
+    seal: async () => {},
+    now: () => 0,
+    shouldStop: () => false,
+  };
+  return { made, updates, journal };
+}
+
+const clean: AuditRollouts = async () => ({ findings: [], duplicates: { rate: 0 } });
+const start = { step: 0, cursor: { epoch: 0, index: 0 } };
+
+async function config() {
+  const text = JSON.stringify({
+    model: 'm',
+    output: 'o',
+    steps: 1,
+    data: { count: 1 },
+    grpo: { groupSize: 2 },
+    generation: { maxCompletionTokens: 8 },
+  });
+  return (await resolveRunConfig(text, 'run.json')).config;
+}
+
+test('a finding in the record refuses the step before the trainer sees it, and stays in the journal', async () => {
+  const findings = ['[mask] step 1, group 0, member 1: found mask 0; wanted 1'];
+  const { made, updates, journal } = await ports(
+    'record',
+    async () => ({ findings, duplicates: { rate: 0 } }),
+    () => [],
+  );
+  await expect(train(await config(), made, start)).rejects.toMatchObject({ name: 'AuditError', code: 'audit-failed' });
+  expect(updates).toEqual([]);
+  expect(journal.entries.map(({ kind, data }) => [kind, data])).toEqual([
+    ['audit', { step: 1, rollouts: 2, findings }],
+  ]);
+});
+
+test('a log-prob that the trainer does not get again refuses the step before the update', async () => {
+  const seen: (readonly Episode[])[] = [];
+  const { made, updates, journal } = await ports('logprobs', clean, (episodes) => {
+    seen.push(episodes);
+    return ['rollout 0 of group 0 [logprob-bits]: -1 (bf800000), recomputed -1.0000001 (bf800001)'];
+  });
+  await expect(train(await config(), made, start)).rejects.toThrow(/1 findings; a rollout must have none/);
+  expect(seen[0]).toHaveLength(2);
+  expect(updates).toEqual([]);
+  expect(journal.entries.map(({ kind }) => kind)).toEqual(['audit']);
+});
+
+test('without findings the same step is taken', async () => {
+  const { made, updates } = await ports('clean', clean, () => []);
+  await train(await config(), made, start);
+  expect(updates).toEqual([1]);
+});
