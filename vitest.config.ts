@@ -23,7 +23,11 @@ export default defineConfig({
         },
       },
       {
-        test: { name: 'gpu', include: ['test/{kernels,model,workers,e2e,wire}/**/*.test.ts', ...gpuCases], ...serial },
+        test: {
+          name: 'gpu',
+          include: ['test/{kernels,model,workers,e2e,wire,interop}/**/*.test.ts', ...gpuCases],
+          ...serial,
+        },
       },
     ],
   },

@@ -15,6 +15,8 @@ import { addQuickstart } from './commands/quickstart.ts';
 import { addReport } from './commands/report.ts';
 import { addSample } from './commands/sample.ts';
 import { addScore } from './commands/score.ts';
+import { addServeEnv } from './commands/serve-env.ts';
+import { addSmokeEnv } from './commands/smoke-env.ts';
 import { addTrain } from './commands/train.ts';
 import { failureOf } from './failure.ts';
 import type { Terminal } from './terminal.ts';
@@ -44,6 +46,8 @@ const commands = [
   addMerge,
   addReport,
   addInspect,
+  addServeEnv,
+  addSmokeEnv,
 ];
 
 /** The program with all its commands. What it prints of its own goes to `terminal`. */

@@ -40,7 +40,6 @@ const generationSection = z.strictObject({
 });
 
 export const lossKind = z.enum(['grpo', 'bnpo', 'dapo', 'dr_grpo', 'cispo', 'gspo', 'dppo_tv', 'dppo_kl']);
-export type LossKind = z.infer<typeof lossKind>;
 
 /** Thresholds that the DPPO paper (arXiv 2602.04879) is quoted with: binary TV 0.15, binary KL 0.05. */
 const DPPO_DELTA = { dppo_tv: 0.15, dppo_kl: 0.05 } as const;

@@ -56,7 +56,11 @@ async function replay(name: string): Promise<void> {
       .find((found) => found !== undefined);
     const server = makers
       .map((make) => make())
-      .find((candidate) => `${candidate.className}___${candidate.name}` === (cookieName ?? 'SimpleWeatherResourcesServer___example_single_tool_call'))!; // biome-ignore format: one line
+      .find(
+        (candidate) =>
+          `${candidate.className}___${candidate.name}` ===
+          (cookieName ?? 'SimpleWeatherResourcesServer___example_single_tool_call'),
+      )!;
     const known = handles.get(server.className);
     if (known) return known;
     const secret = `${server.className}___${server.name}`;
@@ -119,7 +123,8 @@ describe('the NeMo Gym server', () => {
       body: '{"initial_count":3}',
     });
     const cookie = seeded.headers.getSetCookie()[0]!.split(';')[0]!;
-    const read = (url: string) => fetch(`${url}/get_counter_value`, { method: 'POST', headers: { cookie } }).then((r) => r.text()); // biome-ignore format: one line
+    const read = (url: string) =>
+      fetch(`${url}/get_counter_value`, { method: 'POST', headers: { cookie } }).then((r) => r.text());
     expect([await read(one!.url), await read(other!.url)]).toEqual(['{"count":3}', '{"count":0}']);
     await Promise.all([one!.stop(), other!.stop()]);
   });

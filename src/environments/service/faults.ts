@@ -43,5 +43,7 @@ export function neverStarted(error: unknown): boolean {
 
 /** The first characters of a reply, for messages. */
 export function excerpt(text: string): string {
-  return text.length <= 200 ? JSON.stringify(text) : `${JSON.stringify(text.slice(0, 200))} and ${text.length - 200} more`;
+  return text.length <= 200
+    ? JSON.stringify(text)
+    : `${JSON.stringify(text.slice(0, 200))} and ${text.length - 200} more`;
 }

@@ -1,7 +1,7 @@
 // HTTP exchanges by node:http, one connection each.
 // Not a pool: a kept-alive connection can be closed by the server at the moment of sending, and a stray reply on it
 // would answer the next request. Invariant: after any fault the socket is destroyed and nothing is sent again.
-import { Agent as HttpAgent, type IncomingMessage, request as httpRequest } from 'node:http';
+import { Agent as HttpAgent, request as httpRequest, type IncomingMessage } from 'node:http';
 import { request as httpsRequest } from 'node:https';
 import { EnvError } from '../../lib/errors.ts';
 import { fault } from './faults.ts';
@@ -80,7 +80,13 @@ export const nodeHttp: HttpTransport = (doing, { method, url, headers, body }, {
       const unreadable = error.code?.startsWith('HPE_') === true;
       const code = refused ? 'service-refused' : unreadable ? 'service-protocol' : 'service-lost';
       const remedy = refused ? { remedy: `Start the service, or correct the address ${new URL(url).origin}.` } : {};
-      settle(fault(code, { doing, found: error.message || (error.code ?? 'no reason'), wanted: 'a reply', ...remedy }, error));
+      settle(
+        fault(
+          code,
+          { doing, found: error.message || (error.code ?? 'no reason'), wanted: 'a reply', ...remedy },
+          error,
+        ),
+      );
     });
     request.end(bytes ?? undefined);
   });

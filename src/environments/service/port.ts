@@ -23,7 +23,9 @@ export interface ServiceSession {
 }
 
 export interface ServiceProtocol {
-  /** Opens one session. Must leave nothing open when it rejects. */
+  /** Whether the service keeps a session whose opening failed after the request was sent. */
+  keepsUnknownSessions: boolean;
+  /** Opens one session. Must leave no connection open when it rejects. */
   open(task: Task, sessionId: string, admission: { lower(cap: number): void }): Promise<ServiceSession>;
 }
 
@@ -122,7 +124,7 @@ export function createServicePort(protocol: ServiceProtocol, options: ServicePor
     }
   }
 
-  async function openPatiently(doing: string, task: Task, sessionId: string): Promise<ServiceSession> {
+  async function openPatiently(task: Task, sessionId: string): Promise<ServiceSession> {
     const giveUpAt = performance.now() + deadlines.openMs;
     for (let attempt = 0; ; attempt++) {
       try {
@@ -144,13 +146,23 @@ export function createServicePort(protocol: ServiceProtocol, options: ServicePor
       const release = await admission.acquire(deadlines.openMs, doing);
       let session: ServiceSession;
       try {
-        session = await openPatiently(doing, task, sessionId);
+        session = await openPatiently(task, sessionId);
       } catch (error) {
+        if (protocol.keepsUnknownSessions && !neverStarted(error)) counts.leaked += 1;
         release();
         throw error;
       }
       const declared = new Set(session.tools.map((tool) => tool.function.name));
-      const held: Held = { session, declared, log: [], lost: null, busy: false, verified: false, release, ended: false };
+      const held: Held = {
+        session,
+        declared,
+        log: [],
+        lost: null,
+        busy: false,
+        verified: false,
+        release,
+        ended: false,
+      };
       try {
         await fingerprints.check(doing, task.id, session.messages, session.tools);
       } catch (error) {
@@ -170,8 +182,9 @@ export function createServicePort(protocol: ServiceProtocol, options: ServicePor
         throw new EnvError('session-verified', `${doing}: ${rest}`);
       }
       if (held.lost) throw held.lost;
-      if (!held.declared.has(tool)) return { content: `{"error":"Unknown tool ${JSON.stringify(tool).slice(1, -1)}"}`, error: true };
-      if (!isObjectText(argumentsJson)) return { content: '{"error":"Invalid tool call arguments"}', error: true };
+      // A policy can cause these two, so they are observations; the service never hears of them.
+      if (!held.declared.has(tool)) return { content: JSON.stringify({ error: `unknown tool ${tool}` }), error: true };
+      if (!isObjectText(argumentsJson)) return { content: '{"error":"arguments are no JSON object"}', error: true };
       const observation = await exchange(doing, held, () => held.session.call(tool, argumentsJson));
       const { content, error } = observation;
       held.log.push({ index: held.log.length, tool, argumentsJson, observation: content, error });
@@ -182,8 +195,8 @@ export function createServicePort(protocol: ServiceProtocol, options: ServicePor
       const doing = `verifying session ${sessionId}`;
       const held = find(doing, sessionId);
       if (!(Number.isInteger(invalidDispatches) && invalidDispatches >= 0)) {
-        const rest = `invalidDispatches is ${invalidDispatches}; it must be a count. Pass how many calls were not dispatched.`;
-        throw new EnvError('bad-count', `${doing}: ${rest}`);
+        const found = `invalidDispatches is ${invalidDispatches}; it must be a count`;
+        throw new EnvError('bad-count', `${doing}: ${found}. Pass how many calls were not dispatched.`);
       }
       if (held.verified) {
         const rest = 'it was verified already; a service may score an empty session then. Keep the first verdict.';

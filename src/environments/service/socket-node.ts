@@ -32,7 +32,8 @@ export const nodeSocket: ConnectSocket = (doing, url, connectMs, events) =>
     );
     socket.on('error', (error: NodeJS.ErrnoException) => {
       const text = error.message || (error.code ?? 'no reason');
-      if (state === 'connecting') failed(error.code === 'ECONNREFUSED' ? 'service-refused' : 'service-lost', text, error);
+      if (state === 'connecting')
+        failed(error.code === 'ECONNREFUSED' ? 'service-refused' : 'service-lost', text, error);
       // Invalid UTF-8, wrong masking and the like: ws has sent the close code of the error.
       violation ??= text;
       socket.terminate();

@@ -2,6 +2,7 @@
 // Not a scorer: no reward is made up here. Invariant: without a finite number there is no verdict but a fault, so that
 // a broken service never looks like a policy that failed.
 import { z } from 'zod';
+import { canonicalJson } from '../../lib/canonical-json.ts';
 import { type ServerLogEntry, serverLogEntry, type Verdict } from '../../rollout/episode.ts';
 import { fault } from './faults.ts';
 
@@ -46,11 +47,22 @@ export function readReward(doing: string, value: unknown, booleans: boolean): nu
   throw fault('no-verdict', { doing, found, wanted: 'a finite number' });
 }
 
+/** Whether two JSON texts have one value: services write arguments anew. */
+function sameJson(a: string, b: string): boolean {
+  if (a === b) return true;
+  try {
+    return canonicalJson(JSON.parse(a)) === canonicalJson(JSON.parse(b));
+  } catch {
+    return false;
+  }
+}
+
 function differing(own: readonly ServerLogEntry[], theirs: readonly ServerLogEntry[]): string | null {
   for (let i = 0; i < Math.max(own.length, theirs.length); i++) {
     const [a, b] = [own[i], theirs[i]];
     if (!a || !b) return `the service's log has ${theirs.length} calls, the client made ${own.length}`;
-    if (a.tool !== b.tool || a.argumentsJson !== b.argumentsJson) return `call ${i} is ${b.tool} ${b.argumentsJson}`;
+    if (a.tool !== b.tool || !sameJson(a.argumentsJson, b.argumentsJson))
+      return `call ${i} is ${b.tool} ${b.argumentsJson}`;
     if (a.observation !== b.observation || a.error !== b.error) return `the observation of call ${i} differs`;
   }
   return null;

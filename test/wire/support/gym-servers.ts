@@ -115,7 +115,8 @@ export function faultServer(): ResourcesServer {
         throw new HttpError(409, 'conflict');
       }),
       inner_error: plain(() => {
-        const repr = `Hit an exception in FaultResourcesServer___${name} calling an inner server: b'{"detail":"inner"}'`;
+        const own = `FaultResourcesServer___${name}`;
+        const repr = `Hit an exception in ${own} calling an inner server: b'{"detail":"inner"}'`;
         throw new PythonError('InnerError', null, '', repr);
       }),
       plain_text: plain(() => ({ text: 'plain' })),

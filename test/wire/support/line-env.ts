@@ -6,12 +6,8 @@ import type {
   EnvironmentInstance,
   StepOutcome,
 } from '../../../workers/services/openenv-environment.ts';
-import {
-  CALL_TOOL_OBSERVATION_SCHEMA,
-  CALL_TOOL_SCHEMA,
-  callToolResult,
-  toolBox,
-} from '../../../workers/services/openenv-tools.ts';
+import { CALL_TOOL_OBSERVATION_SCHEMA, CALL_TOOL_SCHEMA } from '../../../workers/services/openenv-schemas.ts';
+import { callToolResult, toolBox } from '../../../workers/services/openenv-tools.ts';
 import {
   dict,
   int,
@@ -85,7 +81,12 @@ function createLineEnv({ free = false, anyKwargs = false }: LineOptions): Enviro
     done = false,
     value: WireValue = null,
   ): StepOutcome => ({
-    observation: map([['position', state!.get('position')!], ['goal', 2n], ['message', message], ['value', value]]), // biome-ignore format: one line
+    observation: map([
+      ['position', state!.get('position')!],
+      ['goal', 2n],
+      ['message', message],
+      ['value', value],
+    ]),
     reward,
     done,
   });

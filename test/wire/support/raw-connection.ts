@@ -1,5 +1,5 @@
-// A connection by hand: HTTP requests and WebSocket frames as bytes, so that a test can also send what no library sends.
-// Not a client. Invariant: every event of the peer is queued in order and read exactly once.
+// A connection by hand: HTTP requests and WebSocket frames as bytes, so that a test can also send what no library
+// sends. Not a client. Invariant: every event of the peer is queued in order and read exactly once.
 import { connect, type Socket } from 'node:net';
 
 export type RawEvent =
@@ -110,9 +110,8 @@ export async function openRaw(url: string): Promise<RawConnection> {
       size.writeBigUInt64BE(BigInt(payload.length));
       head.push(bit | 127, ...size);
     }
-    const mask = Buffer.from([1, 2, 3, 4]);
-    const bytes = masked ? Buffer.from(payload.map((byte, i) => byte ^ mask[i & 3]!)) : payload;
-    socket.write(Buffer.concat([Buffer.from(head), ...(masked ? [mask] : []), bytes]));
+    // A masking key of zeros is a key, and leaves the payload as it is.
+    socket.write(Buffer.concat([Buffer.from(head), ...(masked ? [Buffer.alloc(4)] : []), payload]));
   };
 
   return {

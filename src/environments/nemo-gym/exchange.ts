@@ -1,0 +1,94 @@
+// HTTP exchanges of one rollout with one NeMo Gym server, and their cookies. Not a client pool: the jar belongs to
+// this rollout and this server alone. Invariant: the newest cookie is sent back; a reply without one keeps the old
+// one; a session that changed behind an unchanged name is a lost session.
+import { CookieJar } from 'tough-cookie';
+import type { Deadlines } from '../service/deadlines.ts';
+import { excerpt, fault } from '../service/faults.ts';
+import type { HttpReply, HttpTransport } from '../service/transport.ts';
+
+export interface Exchange {
+  /** One request, once. Rejects with a fault; any status is a reply. */
+  send(doing: string, method: 'GET' | 'POST', path: string, body: string | null, replyMs?: number): Promise<HttpReply>;
+  /** The session id that the server's own cookie names, for the record. */
+  sessionId(): string | null;
+}
+
+/** The session id inside a Starlette session cookie; null where the cookie is something else. */
+export function cookieSessionId(value: string): string | null {
+  const [payload, ...rest] = value.replace(/^"|"$/g, '').split('.');
+  if (rest.length < 2 || !payload) return null;
+  try {
+    const parsed: unknown = JSON.parse(atob(payload.replaceAll('-', '+').replaceAll('_', '/')));
+    const id = (parsed as { session_id?: unknown } | null)?.session_id;
+    return typeof id === 'string' ? id : null;
+  } catch {
+    return null;
+  }
+}
+
+export function createExchange(base: string, http: HttpTransport, deadlines: Deadlines): Exchange {
+  const jar = new CookieJar(undefined, { rejectPublicSuffixes: false, allowSpecialUseDomain: true });
+  /** Cookie name -> session id. */
+  const sessions = new Map<string, string>();
+
+  async function store(doing: string, url: string, reply: HttpReply): Promise<void> {
+    for (const line of reply.setCookies) {
+      const cookie = await jar.setCookie(line, url, { ignoreError: true });
+      if (!cookie) continue;
+      const id = cookieSessionId(cookie.value);
+      if (id === null) continue;
+      const before = sessions.get(cookie.key);
+      if (before !== undefined && before !== id) {
+        const found = `the server went on in session ${id}`;
+        throw fault('session-changed', { doing, found, wanted: `session ${before}` });
+      }
+      sessions.set(cookie.key, id);
+    }
+  }
+
+  return {
+    async send(doing, method, path, body, replyMs = deadlines.replyMs) {
+      const url = `${base}${path}`;
+      const cookie = await jar.getCookieString(url);
+      const headers: Record<string, string> = { accept: '*/*' };
+      if (cookie !== '') headers['cookie'] = cookie;
+      if (body !== null) headers['content-type'] = 'application/json';
+      const reply = await http(doing, { method, url, headers, body }, { connectMs: deadlines.connectMs, replyMs });
+      await store(doing, url, reply);
+      return reply;
+    },
+    sessionId: () => [...sessions.values()][0] ?? null,
+  };
+}
+
+/** A reply's body as a JSON object, for statuses 2xx. Throws a fault for anything else. */
+export function successObject(doing: string, reply: HttpReply): Record<string, unknown> {
+  if (reply.status < 200 || reply.status > 299) {
+    const found = `status ${reply.status}: ${excerpt(reply.text)}`;
+    throw fault('service-failed', { doing, found, wanted: 'status 2xx' });
+  }
+  let value: unknown;
+  try {
+    value = JSON.parse(reply.text);
+  } catch (error) {
+    throw fault('service-protocol', { doing, found: excerpt(reply.text), wanted: 'a JSON object' }, error);
+  }
+  if (typeof value === 'object' && value !== null && !Array.isArray(value)) return value as Record<string, unknown>;
+  throw fault('service-protocol', { doing, found: excerpt(reply.text), wanted: 'a JSON object' });
+}
+
+/**
+ * Whether an error comes from something between us and the server: a 5xx of the server itself has a JSON body, a string
+ * for an unhandled exception or an object with `detail`; no error of its own is without a content type.
+ */
+export function isGatewayFailure(reply: HttpReply): boolean {
+  if (reply.status >= 400 && reply.contentType === '') return true;
+  if (reply.status < 500) return false;
+  if (!reply.contentType.startsWith('application/json')) return true;
+  try {
+    const value: unknown = JSON.parse(reply.text);
+    return !(typeof value === 'string' || (typeof value === 'object' && value !== null && 'detail' in value));
+  } catch {
+    return true;
+  }
+}
