@@ -5,19 +5,25 @@ import { Command, CommanderError } from 'commander';
 import { nearestName } from '../src/lib/nearest.ts';
 import { createSession, type Session } from './command.ts';
 import { addAudit } from './commands/audit.ts';
+import { addBench } from './commands/bench.ts';
 import { addCompare } from './commands/compare.ts';
 import { addDoctor } from './commands/doctor.ts';
 import { addEvaluate } from './commands/evaluate.ts';
 import { addInspect } from './commands/inspect.ts';
 import { addMerge } from './commands/merge.ts';
+import { addPrepare } from './commands/prepare.ts';
 import { addQualify } from './commands/qualify.ts';
 import { addQuickstart } from './commands/quickstart.ts';
 import { addReport } from './commands/report.ts';
+import { addRun } from './commands/run.ts';
 import { addSample } from './commands/sample.ts';
 import { addScore } from './commands/score.ts';
 import { addServeEnv } from './commands/serve-env.ts';
 import { addSmokeEnv } from './commands/smoke-env.ts';
+import { addStatus } from './commands/status.ts';
 import { addTrain } from './commands/train.ts';
+import { addVerify } from './commands/verify.ts';
+import { addVerifyPlan } from './commands/verify-plan.ts';
 import { failureOf } from './failure.ts';
 import type { Terminal } from './terminal.ts';
 
@@ -45,9 +51,15 @@ const commands = [
   addAudit,
   addMerge,
   addReport,
+  addPrepare,
+  addVerifyPlan,
+  addRun,
+  addStatus,
+  addVerify,
   addInspect,
   addServeEnv,
   addSmokeEnv,
+  addBench,
 ];
 
 /** The program with all its commands. What it prints of its own goes to `terminal`. */

@@ -1,11 +1,13 @@
 // Looks a machine over without running anything: its adapters, what they offer, and what a given model would need.
 // Not a benchmark and not a qualification. Invariant: sizes come from the very functions that allocate, run on a device
 // that only counts, so they cannot drift from what a run takes.
+
 import { createGpuObject } from '#dawn';
 import { memoryInUse } from './gpu/buffers.ts';
 import { type DeviceIdentity, findAdapter, type Gpu, identify, type KernelFamily } from './gpu/device.ts';
 import { padded } from './gpu/kernel.ts';
 import { kernels } from './kernels/index.ts';
+import { type MatrixConfig, matrixConfigs, supportsMatrixFamily } from './kernels/matrix-config.ts';
 import { DeviceError } from './lib/errors.ts';
 import { adapterLayout } from './model/adapter-gpu.ts';
 import type { Architecture } from './model/config.ts';
@@ -15,15 +17,6 @@ import type { ModelFiles } from './model/model-files.ts';
 import { EMBEDDING, linearShape, OUTPUT_HEAD } from './model/tensor-names.ts';
 import { weightStorage } from './model/weight-chunks.ts';
 import { createWorkspace } from './model/workspace.ts';
-
-/** A subgroup-matrix shape of an adapter. */
-interface MatrixConfig {
-  componentType: string;
-  resultComponentType: string;
-  M: number;
-  N: number;
-  K: number;
-}
 
 interface FamilyState {
   /** Whether a run with this family can be made here. */
@@ -41,9 +34,6 @@ export interface AdapterReport {
   matrixConfigs: MatrixConfig[];
   families: Record<KernelFamily, FamilyState>;
 }
-
-/** Families that this version has kernels of. */
-const implemented: readonly KernelFamily[] = ['portable'];
 
 // Dawn answers an adapter name that does not exist with the list of those that do.
 const NO_SUCH_ADAPTER = 'adapter=list-the-adapters';
@@ -64,17 +54,18 @@ export async function inspectAdapter(): Promise<AdapterReport | null> {
   const adapters = await listAdapters();
   const found = await findAdapter();
   if (!found) return null;
-  const info = found.adapter.info as GPUAdapterInfo & { subgroupMatrixConfigs?: Iterable<MatrixConfig> };
-  const matrixConfigs = [...(info.subgroupMatrixConfigs ?? [])].map(
-    ({ componentType, resultComponentType, M, N, K }) => ({ componentType, resultComponentType, M, N, K }),
-  );
+  const info = found.adapter.info;
+  const configs = matrixConfigs(found.adapter);
   const identity = identify(found.adapter, found.flags);
   return {
     adapters,
     identity,
     driver: info.description,
-    matrixConfigs,
-    families: { portable: portableState(identity), matrix: matrixState(identity, matrixConfigs) },
+    matrixConfigs: configs,
+    families: {
+      portable: portableState(identity),
+      matrix: matrixState(identity, configs, supportsMatrixFamily(found.adapter)),
+    },
   };
 }
 
@@ -88,7 +79,7 @@ function portableState(identity: DeviceIdentity): FamilyState {
 }
 
 /** The family's arithmetic is f16 operands and f32 accumulation; an f16 accumulator would be another policy. */
-function matrixState(identity: DeviceIdentity, configs: readonly MatrixConfig[]): FamilyState {
+function matrixState(identity: DeviceIdentity, configs: readonly MatrixConfig[], supported: boolean): FamilyState {
   const feature = 'chromium-experimental-subgroup-matrix';
   if (!identity.features.includes(feature)) {
     return { available: false, reason: `the adapter has no feature ${feature}` };
@@ -98,8 +89,9 @@ function matrixState(identity: DeviceIdentity, configs: readonly MatrixConfig[])
     return { available: false, reason: 'the adapter has no subgroup matrix of f16 with f32 results' };
   }
   const shapes = usable.map(({ M, N, K }) => `${M}x${N}x${K}`).join(', ');
-  if (implemented.includes('matrix')) return { available: true, reason: `f16 to f32 in ${shapes}` };
-  return { available: false, reason: `the adapter has f16 to f32 in ${shapes}, but this version has no such kernels` };
+  if (supported) return { available: true, reason: `f16 to f32 in ${shapes}` };
+  const wanted = '16x16x16, subgroups of 32 and 33,280 bytes of workgroup memory';
+  return { available: false, reason: `the adapter has f16 to f32 in ${shapes}; the kernels need ${wanted}` };
 }
 
 /** Refuses a family that cannot be run here. Throws DeviceError `family-unavailable`. */

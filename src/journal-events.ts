@@ -48,6 +48,8 @@ const evaluation = z.strictObject({
   items: z.int().min(0),
   metrics: z.record(z.string(), z.number()),
   result: fileReference,
+  /** The episodes behind it; `evidenceSha256` as in a step. */
+  rollouts: fileReference.extend({ evidenceSha256: sha256Text }).optional(),
   seconds: z.number().min(0),
 });
 
@@ -78,6 +80,50 @@ const runEnd = z.strictObject({
   seconds: z.number().min(0),
 });
 
+/** The stages of a preregistered experiment, in order. */
+export const STAGES = [
+  'preflight',
+  'qualification',
+  'training',
+  'dev',
+  'selection',
+  'final',
+  'retention',
+  'report',
+] as const;
+export type Stage = (typeof STAGES)[number];
+const stage = z.enum(STAGES);
+/** 1-based: one process at a time works on an experiment, and each is an attempt. */
+const attempt = z.int().min(1);
+
+const attemptStart = z.strictObject({
+  attempt,
+  host: z.string(),
+  pid: z.int(),
+  resume: z.boolean(),
+  /** Of the budget, charged to the attempts before. */
+  chargedSeconds: z.number().min(0),
+  versions: names,
+});
+
+const attemptEnd = z.strictObject({
+  attempt,
+  /** `qualified`: asked to stop after the qualification. */
+  status: z.enum(['finished', 'qualified', 'interrupted', 'failed', 'budget-spent']),
+  /** Empty when finished. */
+  reason: z.string(),
+  seconds: z.number().min(0),
+});
+
+const stageEnd = z.strictObject({
+  attempt,
+  stage,
+  /** What the stage leaves behind; verified by every later attempt. */
+  files: z.array(fileReference),
+  /** What it found, equal between equal experiments. */
+  facts: z.record(z.string(), z.union([z.string(), z.number(), z.boolean()])),
+});
+
 /** Everything that a journal line can carry. */
 export const journalEvent = z.discriminatedUnion('kind', [
   z.strictObject({ kind: z.literal('run-start'), data: runStart }),
@@ -88,6 +134,15 @@ export const journalEvent = z.discriminatedUnion('kind', [
   z.strictObject({ kind: z.literal('resume'), data: resume }),
   z.strictObject({ kind: z.literal('recovery'), data: z.strictObject({ moved: z.array(moved) }) }),
   z.strictObject({ kind: z.literal('run-end'), data: runEnd }),
+  z.strictObject({ kind: z.literal('experiment-start'), data: z.strictObject({ planSha256: sha256Text }) }),
+  z.strictObject({ kind: z.literal('attempt-start'), data: attemptStart }),
+  z.strictObject({
+    kind: z.literal('heartbeat'),
+    data: z.strictObject({ attempt, stage: stage.nullable(), seconds: z.number().min(0) }),
+  }),
+  z.strictObject({ kind: z.literal('stage-start'), data: z.strictObject({ attempt, stage }) }),
+  z.strictObject({ kind: z.literal('stage-end'), data: stageEnd }),
+  z.strictObject({ kind: z.literal('attempt-end'), data: attemptEnd }),
 ]);
 export type JournalEvent = z.infer<typeof journalEvent>;
 
@@ -128,6 +183,10 @@ export function comparablePart(event: JournalEvent): unknown {
     case 'checkpoint':
     case 'resume':
     case 'recovery':
+    case 'attempt-start':
+    case 'heartbeat':
+    case 'stage-start':
+    case 'attempt-end':
       return null;
     case 'run-start':
       return { kind: event.kind, data: { ...event.data, runId: '' } };
@@ -138,9 +197,17 @@ export function comparablePart(event: JournalEvent): unknown {
       return withoutTimings({ kind: event.kind, data: { ...rest, metrics: untimed, rollouts: evidence } });
     }
     case 'evaluation': {
-      const { metrics, result, ...rest } = event.data;
+      const { metrics, result, rollouts, ...rest } = event.data;
       const untimed = Object.fromEntries(Object.entries(metrics).filter(([name]) => !isTimingMetric(name)));
-      return withoutTimings({ kind: event.kind, data: { ...rest, metrics: untimed, result: result.file } });
+      const evidence = rollouts && { rollouts: { file: rollouts.file, evidenceSha256: rollouts.evidenceSha256 } };
+      const data = { ...rest, ...evidence, metrics: untimed, result: result.file };
+      return withoutTimings({ kind: event.kind, data });
+    }
+    case 'experiment-start':
+      return { kind: event.kind, data: event.data };
+    case 'stage-end': {
+      const { stage: name, facts } = event.data;
+      return { kind: event.kind, data: { stage: name, facts } };
     }
     case 'audit':
       return { kind: event.kind, data: event.data };

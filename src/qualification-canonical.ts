@@ -5,6 +5,7 @@ import type { Gpu } from './gpu/device.ts';
 import type { KernelCase } from './gpu/kernel.ts';
 import { createRecorder, type Recorder } from './gpu/recorder.ts';
 import { roundBf16, testValues } from './kernels/case-data.ts';
+import { compareForms } from './kernels/forms.ts';
 import { matmul, matmulGrid } from './kernels/matmul.ts';
 import { type Architecture, parseArchitecture } from './model/config.ts';
 import { memorySource } from './model/file-source.ts';
@@ -177,5 +178,5 @@ async function runSchedule(
 /** All checks, in a fixed order. */
 export async function canonicalChecks(gpu: Gpu): Promise<CanonicalResult[]> {
   const recorder = createRecorder(gpu);
-  return [await matmulRows(gpu, recorder), ...(await forwardSchedules(gpu, recorder))];
+  return [await matmulRows(gpu, recorder), ...(await compareForms(gpu)), ...(await forwardSchedules(gpu, recorder))];
 }

@@ -56,7 +56,7 @@ export async function requireQualifiedDevice(
   folder = qualificationFolder(family),
 ): Promise<Qualification> {
   const { qualification, file } = loadQualification(folder);
-  requireQualified(qualification, family, gpu.identity, await shaderDigests(), file);
+  requireQualified(qualification, family, gpu.identity, await shaderDigests(family), file);
   return qualification;
 }
 

@@ -5,7 +5,9 @@ import { z } from 'zod';
 import { loadWgsl } from '#wgsl';
 import type { DeviceIdentity, Gpu, KernelFamily } from './gpu/device.ts';
 import { checkShader } from './gpu/pipeline.ts';
-import { kernels } from './kernels/index.ts';
+import { supports } from './gpu/variant.ts';
+import { matrixCanonicalChecks } from './kernels/matrix-canonical.ts';
+import { familyKernels } from './kernels/matrix-index.ts';
 import { runCase } from './kernels/qualify.ts';
 import { DeviceError } from './lib/errors.ts';
 import { sha256HexAsync } from './lib/sha256.ts';
@@ -74,9 +76,11 @@ export interface QualifyOptions {
 
 const SLACK = 0.01;
 
-/** SHA-256 of the text of every registered kernel's shader, by file name in order. */
-export async function shaderDigests(): Promise<Record<string, string>> {
-  const files = kernels.map((kernel) => `${kernel.name}.wgsl`).sort();
+/** SHA-256 of the text of the shader of every kernel that a family runs, by file name in order. */
+export async function shaderDigests(family: KernelFamily = 'portable'): Promise<Record<string, string>> {
+  const files = familyKernels(family)
+    .map((kernel) => `${kernel.name}.wgsl`)
+    .sort();
   const digests: Record<string, string> = {};
   for (const file of files) digests[file] = await sha256HexAsync(loadWgsl(file));
   return digests;
@@ -86,8 +90,9 @@ export async function shaderDigests(): Promise<Record<string, string>> {
 export async function qualify(gpu: Gpu, options: QualifyOptions): Promise<Qualification> {
   const { family, sourceSha256, repeats = 3, onProgress } = options;
   const results: Qualification['kernels'] = [];
-  for (const [index, kernel] of kernels.entries()) {
-    onProgress?.(index, kernels.length, kernel.name);
+  const runnable = familyKernels(family).filter((kernel) => supports(gpu, kernel));
+  for (const [index, kernel] of runnable.entries()) {
+    onProgress?.(index, runnable.length, kernel.name);
     await checkShader(gpu, kernel);
     const cases: z.infer<typeof caseSchema>[] = [];
     for (const run of kernel.cases()) {
@@ -97,15 +102,16 @@ export async function qualify(gpu: Gpu, options: QualifyOptions): Promise<Qualif
     }
     results.push(summarise(kernel.name, cases));
   }
-  onProgress?.(kernels.length, kernels.length, 'canonical forward');
+  onProgress?.(runnable.length, runnable.length, 'canonical forward');
   const canonical = await canonicalChecks(gpu);
+  if (family === 'matrix') canonical.push(...(await matrixCanonicalChecks(gpu)));
   const { subgroupSize, ...identity } = gpu.identity;
   const device = { ...identity, subgroupSize: [...subgroupSize] as [number, number] };
   return {
     schema: 'shaderl.qualification/1',
     family,
     device,
-    shaders: await shaderDigests(),
+    shaders: await shaderDigests(family),
     sourceSha256,
     repeats,
     kernels: results,

@@ -5,6 +5,7 @@ import { mathProblems } from '../src/environments/german-math.ts';
 import type { MathItem } from '../src/evaluate.ts';
 import { readMgsm, writeEvaluation } from '../src/evaluation/files-node.ts';
 import type { EvaluationFile } from '../src/evaluation/results.ts';
+import type { KernelFamily } from '../src/gpu/device.ts';
 import { canonicalBytes } from '../src/lib/canonical-json.ts';
 import { EvaluationError } from '../src/lib/errors.ts';
 import { sha256Hex } from '../src/lib/sha256-node.ts';
@@ -75,6 +76,8 @@ export interface EvaluateOptions {
   seeds: number[];
   sampling: EvaluatedSampling;
   slots?: number;
+  /** Kernel family; portable by default. */
+  family?: KernelFamily;
   output: string;
   onProgress?: (finished: number, total: number) => void;
 }
@@ -87,7 +90,7 @@ export async function evaluateToFile(options: EvaluateOptions): Promise<Evaluati
     const policy = adapter === null ? ({ kind: 'base' } as const) : ({ kind: 'adapter', folder: adapter } as const);
     const slots = options.slots ?? 32;
     const { evaluation } = await evaluator.evaluate(
-      { model, policy, suite, seeds, sampling, slots },
+      { model, family: options.family ?? 'portable', policy, suite, seeds, sampling, slots },
       options.onProgress,
     );
     writeEvaluation(output, evaluation);

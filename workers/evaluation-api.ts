@@ -2,6 +2,7 @@
 
 import type { MathItem } from '../src/evaluate.ts';
 import type { EvaluationFile } from '../src/evaluation/results.ts';
+import type { KernelFamily } from '../src/gpu/device.ts';
 import type { Episode } from '../src/rollout/episode.ts';
 
 /** The weights that are evaluated; a checkpoint is opened by its seal, so these bytes and no others are. */
@@ -27,6 +28,7 @@ export type EvaluationSuite =
 
 export interface EvaluateRequest {
   model: string;
+  family: KernelFamily;
   policy: EvaluatedPolicy;
   suite: EvaluationSuite;
   seeds: number[];

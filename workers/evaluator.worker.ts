@@ -7,7 +7,7 @@ import { INVALID_CALL_OBSERVATION } from '../src/environments/german-expert.ts';
 import { devTasks, finalTasks } from '../src/environments/german-task.ts';
 import { evaluateAgent, evaluateMath } from '../src/evaluate.ts';
 import { buildEvaluation } from '../src/evaluation/results.ts';
-import { type Gpu, openGpu } from '../src/gpu/device.ts';
+import { type Gpu, type KernelFamily, openGpu } from '../src/gpu/device.ts';
 import { canonicalBytes } from '../src/lib/canonical-json.ts';
 import { sha256Hex } from '../src/lib/sha256-node.ts';
 import { createNodeStorage } from '../src/lib/storage-node.ts';
@@ -17,7 +17,8 @@ import { type BaseModel, openBase } from '../src/model/base-node.ts';
 import type { Architecture } from '../src/model/config.ts';
 import { folderSource } from '../src/model/file-source-node.ts';
 import type { Adapter } from '../src/model/lora.ts';
-import { type GpuModel, loadWeights } from '../src/model/weights.ts';
+import { loadFamilyWeights } from '../src/model/matrix-load.ts';
+import type { GpuModel } from '../src/model/weights.ts';
 import type { RolloutSettings } from '../src/rollout/member.ts';
 import { createSampler } from '../src/rollout/sampler.ts';
 import { decodeTrainState } from '../src/train-state.ts';
@@ -28,6 +29,7 @@ const promptRoom = 512;
 
 interface Opened {
   folder: string;
+  family: KernelFamily;
   base: BaseModel;
   model: GpuModel;
   length: number;
@@ -45,18 +47,19 @@ function createEvaluator(gpu: Gpu): Evaluator {
   let opened: Opened | null = null;
   let status = { finished: 0, total: 0 };
 
-  async function open(folder: string, length: number): Promise<Opened> {
-    if (opened && opened.folder === folder && opened.length >= length) return opened;
+  async function open(folder: string, family: KernelFamily, length: number): Promise<Opened> {
+    if (opened && opened.folder === folder && opened.family === family && opened.length >= length) return opened;
     opened?.model.destroy();
     const base = await openBase(folder);
-    opened = { folder, base, model: await loadWeights(gpu, base.files, { positions: length }), length };
+    const { model } = await loadFamilyWeights(gpu, base.files, family, { positions: length });
+    opened = { folder, family, base, model, length };
     return opened;
   }
 
   async function evaluate(request: EvaluateRequest): Promise<EvaluateAnswer> {
     const { suite, sampling, seeds } = request;
     const began = performance.now();
-    const { base, model, length } = await open(request.model, promptRoom + sampling.maxTokens);
+    const { base, model, length } = await open(request.model, request.family, promptRoom + sampling.maxTokens);
     const arch = base.files.architecture;
     const adapter = await openAdapter(request.policy, arch);
     const onDevice = adapter && loadGpuAdapter(gpu, arch, adapter);
@@ -94,7 +97,7 @@ function createEvaluator(gpu: Gpu): Evaluator {
         modelTreeSha256: base.hashes.baseModel,
         adapterSha256,
         device: gpu.identity.description || gpu.identity.device,
-        family: 'portable',
+        family: request.family,
         sampling: {
           ...sampling,
           thinkingBudget: null,

@@ -6,6 +6,7 @@ import { join } from 'node:path';
 import { performance } from 'node:perf_hooks';
 import { compareEvaluations } from '../src/evaluation/compare.ts';
 import { writeEvaluation } from '../src/evaluation/files-node.ts';
+import type { KernelFamily } from '../src/gpu/device.ts';
 import { type Journal, openJournal, readJournal } from '../src/journal.ts';
 import { CheckpointError } from '../src/lib/errors.ts';
 import { sha256Hex } from '../src/lib/sha256-node.ts';
@@ -24,6 +25,7 @@ export interface QuickstartOptions {
   output: string;
   steps?: number;
   seed?: number;
+  family?: KernelFamily;
   progress?: QuickstartProgress;
   shouldStop?: () => boolean;
 }
@@ -51,6 +53,7 @@ export async function quickstartConfig(options: QuickstartOptions): Promise<Reso
     output: options.output,
     ...(options.steps === undefined ? {} : { steps: options.steps }),
     ...(options.seed === undefined ? {} : { seed: options.seed }),
+    ...(options.family === undefined ? {} : { kernels: { family: options.family } }),
   };
   return resolveRunConfig(JSON.stringify({ ...json, ...overrides }), 'recipes/quickstart.json');
 }
@@ -94,6 +97,7 @@ async function evaluation(
   };
   const request = {
     model: run.model,
+    family: run.kernels.family,
     policy,
     suite: {
       kind: 'agent' as const,

@@ -20,7 +20,8 @@ import { adapterLayout, loadGpuAdapter } from '../src/model/adapter-gpu.ts';
 import { type BaseModel, openBase } from '../src/model/base-node.ts';
 import { folderSource } from '../src/model/file-source-node.ts';
 import { type Adapter, initAdapter, type LoraConfig, resolveTargets } from '../src/model/lora.ts';
-import { loadWeights } from '../src/model/weights.ts';
+import { loadFamilyWeights } from '../src/model/matrix-load.ts';
+import type { MatrixReport } from '../src/model/matrix-weights.ts';
 import { ensureQualifiedDevice, requireQualifiedDevice } from '../src/qualification-node.ts';
 import { createSampler } from '../src/rollout/sampler.ts';
 import type { ResolvedRunConfig, RunConfig } from '../src/run-config.ts';
@@ -43,6 +44,8 @@ export interface TrainRunOptions {
   qualify?: 'here';
   /** Asked after every step; true stops with everything sealed. */
   shouldStop?: () => boolean;
+  /** Folder to write to instead of the configuration's `output`, which is then a name only. */
+  folder?: string;
 }
 
 export interface TrainOutcome {
@@ -98,6 +101,12 @@ async function startingAdapter(config: RunConfig, base: BaseModel): Promise<Adap
   return { ...adapter, baseModel: adapter.baseModel || config.model };
 }
 
+/** What the matrix family made of the weights, as a note. */
+function matrixNote({ matrices, portable, elements, inexact }: MatrixReport): string {
+  const rest = portable.length > 0 ? `; portable: ${portable.join(', ')}` : '';
+  return `matrix family: ${matrices} matrices, ${inexact} of ${elements} weights inexact in f16${rest}`;
+}
+
 /** Restores the newest verified checkpoint, or says that there is none. */
 async function restore(
   storage: Storage,
@@ -141,12 +150,7 @@ async function restore(
 export async function trainRun(run: ResolvedRunConfig, options: TrainRunOptions): Promise<TrainOutcome> {
   const { config } = run;
   const { progress = {} } = options;
-  if (config.kernels.family !== 'portable') {
-    const message =
-      'starting a run: kernels.family is matrix; this version has the family portable only. Set it to portable.';
-    throw new PlanError('no-family', message);
-  }
-  const storage = createNodeStorage(config.output);
+  const storage = createNodeStorage(options.folder ?? config.output);
   const journal = await enterFolder(storage, run, options.resume);
   const base = await openBase(config.model);
   const arch = base.files.architecture;
@@ -163,7 +167,8 @@ export async function trainRun(run: ResolvedRunConfig, options: TrainRunOptions)
       arch.maxPositions,
       config.generation.maxPromptTokens + config.generation.maxCompletionTokens,
     );
-    const model = await loadWeights(gpu, base.files, { positions: length });
+    const { model, report } = await loadFamilyWeights(gpu, base.files, config.kernels.family, { positions: length });
+    if (report) progress.onNote?.(matrixNote(report));
     const layout = adapterLayout(arch, initial.config);
     const members = config.grpo.groupSize * config.grpo.groupsPerStep;
     const sampler = createSampler(
@@ -285,11 +290,14 @@ export async function trainRun(run: ResolvedRunConfig, options: TrainRunOptions)
         seconds: (performance.now() - began) / 1000,
       },
     });
-    return { output: config.output, steps: reached.step, status: finished ? 'finished' : 'interrupted', adapterSha256 };
+    return {
+      output: options.folder ?? config.output,
+      steps: reached.step,
+      status: finished ? 'finished' : 'interrupted',
+      adapterSha256,
+    };
   } finally {
     await environment.stop();
     gpu.destroy();
   }
 }
-
-export type { TrainState };

@@ -21,8 +21,10 @@ export function addPrepare(program: Command, openSession: OpenSession): void {
     name: 'prepare',
     summary: 'freeze the plan of a preregistered experiment; opens no device',
     details:
-      'Writes plan.json (canonical JSON, its SHA-256 in plan.sha256) and the generated data into a new folder. The plan ' +
-      'holds the hashes of the program, its dependencies, the inputs and the data, so that nothing can change after it. ' +
+      'Writes plan.json (canonical JSON, its SHA-256 in plan.sha256) and the generated data into a new folder. ' +
+      'The plan ' +
+      'holds the hashes of the program, its dependencies, the inputs and the data, so that nothing can change ' +
+      'after it. ' +
       'Refuses DEV math items that occur in the train.jsonl beside --math-dev. Without --recipe: german-agent.',
     examples: [
       'shaderl prepare --baseline ~/models/sft --tokenizer ~/models/sft \\\n' +

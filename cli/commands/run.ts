@@ -25,8 +25,10 @@ export function addRun(program: Command, openSession: OpenSession): void {
     name: 'run',
     summary: 'run a prepared experiment: qualification, training, DEV, selection, final assessment, retention, report',
     details:
-      'Each stage begins only if the one before passed. SIGTERM or Ctrl-C stops after the step in hand with everything ' +
-      'sealed (exit code 0, status interrupted); --resume goes on, and is needed after any interruption. Refuses to run ' +
+      'Each stage begins only if the one before passed. SIGTERM or Ctrl-C stops after the step in hand with ' +
+      'everything ' +
+      'sealed (exit code 0, status interrupted); --resume goes on, and is needed after any interruption. Refuses ' +
+      'to run ' +
       'if one byte of the program, the inputs or the evidence changed, on another device, and beside another writer.',
     examples: [
       'shaderl run --plan runs/experiment/plan.json --qualification-only',

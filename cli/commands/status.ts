@@ -58,6 +58,8 @@ function duration(seconds: number): string {
 
 function statusText(status: ExperimentStatus): string {
   const { training, budget, evaluations, writer, lastLine } = status;
+  const who = writer ? [` (pid ${writer.pid} on ${writer.host})`] : [];
+  const why = status.reason ? [`: ${status.reason}`] : [];
   const metrics = training
     ? shownMetrics.flatMap((name) => {
         const value = training.metrics[name];
@@ -66,10 +68,7 @@ function statusText(status: ExperimentStatus): string {
     : [];
   return factLines([
     ['experiment', `${status.folder} (${status.recipe})`],
-    [
-      'state',
-      `${status.state}${writer ? ` (pid ${writer.pid} on ${writer.host})` : ''}${status.reason ? `: ${status.reason}` : ''}`,
-    ],
+    ['state', [status.state, ...who, ...why].join('')],
     ['stage', status.stage ?? 'none left'],
     ['passed', status.done.join(', ') || 'none'],
     ['training', training ? `step ${training.step} of ${training.steps}` : 'not begun'],

@@ -8,7 +8,8 @@ export function addVerify(program: Command, openSession: OpenSession): void {
     name: 'verify',
     summary: 'verify an experiment from its files: chains, hashes, seals, audit, selection, merge and report',
     details:
-      'Opens no device and writes nothing. Exit code 1 if a check fails. docs/plan.md says how to do it without this program.',
+      'Opens no device and writes nothing. Exit code 1 if a check fails. docs/plan.md says how to do it without ' +
+      'this program.',
     examples: ['shaderl verify runs/experiment'],
   })
     .argument('<run>', 'folder of the experiment')

@@ -12,3 +12,6 @@ export function createGpuObject(_flags: string[]): GPU {
 }
 
 export const dawnVersion: string = 'browser';
+
+/** In a browser nothing polls in this thread. */
+export function napUntil(_work: Promise<unknown>): void {}

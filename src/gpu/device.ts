@@ -1,7 +1,7 @@
 // Opens the one device of an adapter, with the limits and features that the kernels need.
 // Not a pool: an adapter gives a single device. Invariant: the object from create() stays referenced while a device
 // lives (collected, it crashes the process), and the first GPU error is fatal for everything after it.
-import { createGpuObject, dawnVersion } from '#dawn';
+import { createGpuObject, dawnVersion, napUntil } from '#dawn';
 import { DeviceError } from '../lib/errors.ts';
 
 export type KernelFamily = 'portable' | 'matrix';
@@ -170,7 +170,9 @@ function guard(device: GPUDevice, identity: DeviceIdentity, timeoutMs: number): 
           r(new DeviceError('gpu-timeout', message));
         }, timeoutMs);
       });
-      const result = await Promise.race([work, failed, late]).finally(() => clearTimeout(timer));
+      const first = Promise.race([work, failed, late]).finally(() => clearTimeout(timer));
+      if (identity.software) napUntil(first);
+      const result = await first;
       if (failure) throw failure;
       return result;
     },

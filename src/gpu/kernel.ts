@@ -20,6 +20,8 @@ export interface Kernel {
   readonly params: readonly (readonly [name: string, type: ScalarType])[];
   /** Pipeline-overridable constants, with the values used where a dispatch gives none. */
   readonly constants?: Readonly<Record<string, number>>;
+  /** What a device must offer beyond WebGPU core; see variant.ts. */
+  readonly needs?: 'subgroups-of-8';
 }
 
 export type KernelArray = Float32Array<ArrayBuffer> | Uint32Array<ArrayBuffer>;

@@ -15,6 +15,10 @@ export interface Compiled {
 
 const caches = new WeakMap<GPUDevice, Map<string, Compiled>>();
 
+/** Found by the identity of kernel and constants, without making a key: most dispatches give the same objects again. */
+const quick = new WeakMap<GPUDevice, WeakMap<Kernel, WeakMap<object, Compiled>>>();
+const noConstants: Readonly<Record<string, number>> = {};
+
 function layoutOf(gpu: Gpu, kernel: Kernel): GPUBindGroupLayout {
   const visibility = GPUShaderStage.COMPUTE;
   return gpu.device.createBindGroupLayout({
@@ -30,8 +34,18 @@ function layoutOf(gpu: Gpu, kernel: Kernel): GPUBindGroupLayout {
   });
 }
 
-/** The pipeline of a kernel with some constants, compiled once a device. */
-export function compile(gpu: Gpu, kernel: Kernel, constants: Readonly<Record<string, number>> = {}): Compiled {
+/** The pipeline of a kernel with some constants, compiled once a device. Constants are not changed after they are given. */
+export function compile(gpu: Gpu, kernel: Kernel, constants: Readonly<Record<string, number>> = noConstants): Compiled {
+  let byKernel = quick.get(gpu.device);
+  if (!byKernel) quick.set(gpu.device, (byKernel = new WeakMap()));
+  let byConstants = byKernel.get(kernel);
+  if (!byConstants) byKernel.set(kernel, (byConstants = new WeakMap()));
+  let compiled = byConstants.get(constants);
+  if (!compiled) byConstants.set(constants, (compiled = compileByKey(gpu, kernel, constants)));
+  return compiled;
+}
+
+function compileByKey(gpu: Gpu, kernel: Kernel, constants: Readonly<Record<string, number>>): Compiled {
   let cache = caches.get(gpu.device);
   if (!cache) caches.set(gpu.device, (cache = new Map()));
   const all = { ...kernel.constants, ...constants };

@@ -7,10 +7,13 @@ import type { Gpu } from './device.ts';
 import type { Kernel } from './kernel.ts';
 import { type Compiled, compile } from './pipeline.ts';
 import { type PassTimer, passTimer } from './timing.ts';
+import { type KernelVariant, kernelVariant } from './variant.ts';
 
 const slots = 4096;
 
 export interface Recorder {
+  /** The form of the kernels that suits the device. */
+  readonly variant: KernelVariant;
   /** Adds one dispatch. `views` follow the kernel's bindings; `params` must name every scalar. */
   dispatch(
     kernel: Kernel,
@@ -119,6 +122,7 @@ export function createRecorder(gpu: Gpu): Recorder {
   }
 
   return {
+    variant: kernelVariant(gpu.identity),
     dispatch(kernel, views, params, grid, constants) {
       if (used === slots) submit();
       const compiled = compile(gpu, kernel, constants);

@@ -1,6 +1,9 @@
 // out[slot, j, kv] += sum over rows and heads of s[r, h, j] * a[r, h]: the gradients of cached keys and values.
 // Invariant: each output is owned by one thread, which goes through rows and heads in order; no atomics.
+
+import type { View } from '../gpu/buffers.ts';
 import { ceilDiv, foldedGrid, type KernelCase, type QualifiedKernel } from '../gpu/kernel.ts';
+import type { Recorder } from '../gpu/recorder.ts';
 import { type AttentionShape, attentionBatch, attentionShapes, eachScore, SumTable } from './attention-cases.ts';
 import { testValues } from './case-data.ts';
 
@@ -64,3 +67,45 @@ export const attentionKvGradient: QualifiedKernel = {
   ],
   cases: () => attentionShapes.map(makeCase),
 };
+
+function lanesGrid(slots: number, cacheLength: number, kvHeads: number, d4: number): [number, number, number] {
+  return [ceilDiv(d4, 8), ceilDiv(cacheLength, 8) * kvHeads * slots, 1];
+}
+
+/** The same for software adapters: eight keys share their loads of a row. */
+export const attentionKvGradientLanes: QualifiedKernel = {
+  ...attentionKvGradient,
+  name: 'attention-kv-gradient-lanes',
+  needs: 'subgroups-of-8',
+  cases: () =>
+    attentionShapes.map((shape) => ({
+      ...makeCase(shape),
+      grid: lanesGrid(shape.lengths.length, shape.cacheLength, shape.kvHeads, shape.headDim / 4),
+    })),
+};
+
+/** The scalars of `attention-kv-gradient`. */
+export interface AttentionKvGradientParams {
+  rows: number;
+  rowOffset: number;
+  heads: number;
+  kvHeads: number;
+  d4: number;
+  aStride4: number;
+  cacheLength: number;
+  outStride4: number;
+  sStride: number;
+  slots: number;
+}
+
+/** Records the gradient in the form that suits the device; the bits are the same in all. */
+export function recordAttentionKvGradient(
+  r: Recorder,
+  views: readonly View[],
+  params: AttentionKvGradientParams & Record<string, number>,
+): void {
+  const { slots, cacheLength, kvHeads, d4, outStride4 } = params;
+  const lanes = lanesGrid(slots, cacheLength, kvHeads, d4);
+  if (r.variant === 'lanes' && lanes[1] <= 65_535) r.dispatch(attentionKvGradientLanes, views, params, lanes);
+  else r.dispatch(attentionKvGradient, views, params, attentionKvGradientGrid(slots, cacheLength, outStride4));
+}

@@ -1,6 +1,9 @@
 // s[r, h, j] = scale * <a[r, h], b[slot, j, kv(h)]> for j up to the row's position: scores, and gradients of probabilities.
 // Not a softmax. Invariant: an entry's bits depend on its row and its cache entry alone.
+
+import type { View } from '../gpu/buffers.ts';
 import { ceilDiv, type KernelCase, type QualifiedKernel } from '../gpu/kernel.ts';
+import type { Recorder } from '../gpu/recorder.ts';
 import { type AttentionShape, attentionBatch, attentionShapes, eachScore, SumTable } from './attention-cases.ts';
 
 /** Grid of `attention-scores` for the longest row (`keys` entries). */
@@ -64,3 +67,77 @@ export const attentionScores: QualifiedKernel = {
   ],
   cases: () => attentionShapes.map(makeCase),
 };
+
+const tiles = [1, 2, 4, 8].map((PAIRS) => ({ PAIRS }));
+
+/** Grid of the lanes form: eight lanes of four keys in x; key-value heads times tiles of pairs in y. */
+function lanesGrid(
+  rows: number,
+  heads: number,
+  kvHeads: number,
+  keys: number,
+  pairs: number,
+): [number, number, number] {
+  return [ceilDiv(keys, 32), kvHeads * ceilDiv((rows * heads) / kvHeads, pairs), 1];
+}
+
+/** The same for software adapters: rows and heads that share cache entries share their loads. */
+export const attentionScoresLanes: QualifiedKernel = {
+  ...attentionScores,
+  name: 'attention-scores-lanes',
+  constants: { PAIRS: 8 },
+  needs: 'subgroups-of-8',
+  cases: () =>
+    attentionShapes.flatMap((shape) =>
+      tiles.map((constants) => {
+        const run = makeCase(shape);
+        const { heads, kvHeads } = shape;
+        const rows = run.params['rows']!;
+        return {
+          ...run,
+          name: `${run.name}, ${constants.PAIRS} pairs a tile`,
+          constants,
+          grid: lanesGrid(rows, heads, kvHeads, shape.cacheLength, constants.PAIRS),
+        };
+      }),
+    ),
+};
+
+/** The scalars of `attention-scores`. */
+export interface AttentionScoresParams {
+  rows: number;
+  rowOffset: number;
+  heads: number;
+  kvHeads: number;
+  d4: number;
+  aStride4: number;
+  cacheLength: number;
+  bStride4: number;
+  sStride4: number;
+  scale: number;
+}
+
+/**
+ * Records scores in the form that suits the device; the bits are the same in all. `together`: rows of a slot that come
+ * one after the other, on average; it decides only how they are cut into tiles.
+ */
+export function recordAttentionScores(
+  r: Recorder,
+  views: readonly View[],
+  params: AttentionScoresParams & Record<string, number>,
+  keys: number,
+  together: number,
+): void {
+  const { rows, heads, kvHeads } = params;
+  if (r.variant !== 'lanes' || kvHeads * rows * (heads / kvHeads) > 65_535) {
+    r.dispatch(attentionScores, views, params, attentionScoresGrid(rows, heads, keys));
+    return;
+  }
+  const constants = pairsOf(heads / kvHeads, together);
+  r.dispatch(attentionScoresLanes, views, params, lanesGrid(rows, heads, kvHeads, keys, constants.PAIRS), constants);
+}
+
+/** The tile for a number of query heads a key-value head and of neighbouring rows: the largest of 1, 2, 4, 8 in both. */
+export function pairsOf(group: number, together: number): { PAIRS: number } {
+  return tiles.findLast(({ PAIRS }) => PAIRS <= group * Math.max(1, together)) ?? tiles[0]!;
+}

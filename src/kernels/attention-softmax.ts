@@ -1,6 +1,9 @@
 // Softmax over the keys up to each row's position, in place.
 // Invariant: the largest score is subtracted first, so nothing overflows; a row's bits depend on that row alone.
+
+import type { View } from '../gpu/buffers.ts';
 import { ceilDiv, foldedGrid, type KernelCase, type QualifiedKernel } from '../gpu/kernel.ts';
+import type { Recorder } from '../gpu/recorder.ts';
 import { type AttentionShape, attentionBatch, attentionShapes } from './attention-cases.ts';
 import { unit } from './case-data.ts';
 
@@ -55,3 +58,22 @@ export const attentionSoftmax: QualifiedKernel = {
   ],
   cases: () => attentionShapes.map(makeCase),
 };
+
+/** The same for GPUs: one workgroup a (row, head). */
+export const attentionSoftmaxWide: QualifiedKernel = {
+  ...attentionSoftmax,
+  name: 'attention-softmax-wide',
+  cases: () =>
+    attentionSoftmax.cases().map((run) => ({ ...run, grid: foldedGrid(run.params['rows']! * run.params['heads']!) })),
+};
+
+/** Records the softmax of `rows` rows in the form that suits the device; the bits are the same in all. */
+export function recordAttentionSoftmax(
+  r: Recorder,
+  views: readonly View[],
+  params: { rows: number; heads: number } & Record<string, number>,
+): void {
+  const { rows, heads } = params;
+  if (r.variant === 'tiles') r.dispatch(attentionSoftmaxWide, views, params, foldedGrid(rows * heads));
+  else r.dispatch(attentionSoftmax, views, params, rowHeadGrid(rows, heads));
+}

@@ -1,7 +1,11 @@
 // out[r, h] = sum_j s[r, h, j] * b[slot, j, kv(h)]: the attention output, and the gradient of the queries.
 // Invariant: keys ascending, one accumulator an output; a row's bits depend on the row and its cache alone.
+
+import type { View } from '../gpu/buffers.ts';
 import { ceilDiv, foldedGrid, type KernelCase, type QualifiedKernel } from '../gpu/kernel.ts';
+import type { Recorder } from '../gpu/recorder.ts';
 import { type AttentionShape, attentionBatch, attentionShapes, eachScore, SumTable } from './attention-cases.ts';
+import { pairsOf } from './attention-scores.ts';
 
 /** Grid of `attention-values`: one thread a (row, head, four dimensions). */
 export function attentionValuesGrid(rows: number, heads: number, d4: number): [number, number, number] {
@@ -55,3 +59,61 @@ export const attentionValues: QualifiedKernel = {
   ],
   cases: () => attentionShapes.map(makeCase),
 };
+
+const tiles = [1, 2, 4, 8].map((PAIRS) => ({ PAIRS }));
+
+/** Grid of the lanes form: eight lanes of four dimensions in x; key-value heads times tiles of pairs in y. */
+function lanesGrid(rows: number, heads: number, kvHeads: number, d4: number, pairs: number): [number, number, number] {
+  return [ceilDiv(d4, 8), kvHeads * ceilDiv((rows * heads) / kvHeads, pairs), 1];
+}
+
+/** The same for software adapters: rows and heads that share cache entries share their loads. */
+export const attentionValuesLanes: QualifiedKernel = {
+  ...attentionValues,
+  name: 'attention-values-lanes',
+  constants: { PAIRS: 8 },
+  needs: 'subgroups-of-8',
+  cases: () =>
+    attentionShapes.flatMap((shape) =>
+      tiles.map((constants) => {
+        const run = makeCase(shape);
+        const { heads, kvHeads } = shape;
+        const rows = run.params['rows']!;
+        return {
+          ...run,
+          name: `${run.name}, ${constants.PAIRS} pairs a tile`,
+          constants,
+          grid: lanesGrid(rows, heads, kvHeads, shape.headDim / 4, constants.PAIRS),
+        };
+      }),
+    ),
+};
+
+/** The scalars of `attention-values`. */
+export interface AttentionValuesParams {
+  rows: number;
+  rowOffset: number;
+  heads: number;
+  kvHeads: number;
+  d4: number;
+  outStride4: number;
+  cacheLength: number;
+  bStride4: number;
+  sStride4: number;
+}
+
+/** Records weighted sums in the form that suits the device; see `recordAttentionScores`. */
+export function recordAttentionValues(
+  r: Recorder,
+  views: readonly View[],
+  params: AttentionValuesParams & Record<string, number>,
+  together: number,
+): void {
+  const { rows, heads, kvHeads, d4 } = params;
+  if (r.variant !== 'lanes' || kvHeads * rows * (heads / kvHeads) > 65_535) {
+    r.dispatch(attentionValues, views, params, attentionValuesGrid(rows, heads, d4));
+    return;
+  }
+  const constants = pairsOf(heads / kvHeads, together);
+  r.dispatch(attentionValuesLanes, views, params, lanesGrid(rows, heads, kvHeads, d4, constants.PAIRS), constants);
+}

@@ -1,8 +1,13 @@
 // out[m, c] = sum_n x[m, n] * w[n, c]: gradients with respect to a layer's input, and LoRA's products from the left.
 // Invariant: one accumulator an output, n ascending; the stored weight is read as the forward stores it.
+
+import type { View } from '../gpu/buffers.ts';
 import { type KernelCase, padded, type QualifiedKernel } from '../gpu/kernel.ts';
+import type { Recorder } from '../gpu/recorder.ts';
 import { packBf16, roundBf16, testValues, withStride } from './case-data.ts';
+import { lanesCases, lanesShape } from './lanes.ts';
 import { matmulGrid, matmulMode, matmulReference } from './matmul.ts';
+import { tiledCases, tiledShape } from './tiles.ts';
 
 function makeCase(
   rows: number,
@@ -73,5 +78,59 @@ export const matmulNn: QualifiedKernel = {
     makeCase(3, 257, 64, 0, false, 4),
     makeCase(6, 33, 130, 1, true, 4),
     makeCase(6, 33, 129, 2, false, 1),
+    makeCase(130, 131, 37, 0, true, 4),
   ],
 };
+
+/** The same product for software adapters: lanes of a subgroup share their loads of x. */
+export const matmulNnLanes: QualifiedKernel = {
+  ...matmulNn,
+  name: 'matmul-nn-lanes',
+  constants: { ROWS: 8, MODE: 0, BF16: 1, NARROW: 0, QUADS: 0 },
+  needs: 'subgroups-of-8',
+  cases: () => lanesCases(matmulNn.cases()),
+};
+
+/** The same product for GPUs: 128 x 128 outputs a workgroup. */
+export const matmulNnTiled: QualifiedKernel = {
+  ...matmulNn,
+  name: 'matmul-nn-tiled',
+  constants: { BF16: 1 },
+  cases: () => tiledCases(matmulNn.cases()),
+};
+
+/** The scalars of `matmul-nn`. */
+export interface MatmulNnParams {
+  rows: number;
+  columns: number;
+  n: number;
+  c4: number;
+  xStride4: number;
+  xOffset4: number;
+  outStride: number;
+  outOffset: number;
+  mode: number;
+  scale: number;
+}
+
+/** Records a product in the form that suits the device; the bits are the same in all. */
+export function recordMatmulNn(
+  r: Recorder,
+  views: readonly View[],
+  params: MatmulNnParams & Record<string, number>,
+  bf16: boolean,
+): void {
+  const { rows, columns } = params;
+  if (r.variant === 'lanes') {
+    const { constants, grid } = lanesShape(rows, columns, params.mode, bf16);
+    r.dispatch(matmulNnLanes, views, params, grid, constants);
+    return;
+  }
+  if (r.variant === 'tiles') {
+    const { constants, grid } = tiledShape(rows, columns, bf16);
+    r.dispatch(matmulNnTiled, views, params, grid, constants);
+    return;
+  }
+  const perThread = rows === 1 ? 1 : 4;
+  r.dispatch(matmulNn, views, params, matmulGrid(rows, columns, perThread), { ROWS: perThread, BF16: bf16 ? 1 : 0 });
+}

@@ -1,8 +1,13 @@
 // out[m, n] = sum_k x[m, k] * w[n, k]: every linear layer, LoRA projection and the vocabulary head.
 // Not transposed products: see matmul-nn and matmul-tn. Invariant: one accumulator an output, k ascending, so an output's
 // bits depend on its row of x and its row of w alone.
+
+import type { View } from '../gpu/buffers.ts';
 import { ceilDiv, type KernelCase, padded, type QualifiedKernel } from '../gpu/kernel.ts';
+import type { Recorder } from '../gpu/recorder.ts';
 import { packBf16, roundBf16, testValues, unit, withStride } from './case-data.ts';
+import { lanesCases, lanesShape } from './lanes.ts';
+import { SKINNY_ROWS, skinnyCases, skinnyShape, tiledCases, tiledShape } from './tiles.ts';
 
 /** How a product meets what stands in `out`: replaces it, continues its sum, or is added to it after scaling. */
 export const matmulMode = { overwrite: 0, continue: 1, add: 2 } as const;
@@ -121,5 +126,68 @@ export const matmul: QualifiedKernel = {
     makeCase(4, 33, 130, 1, true, 4),
     makeCase(6, 33, 130, 2, false, 4),
     makeCase(9, 16, 2048, 0, true, 4),
+    makeCase(16, 35, 260, 0, true, 4),
+    makeCase(13, 20, 24, 2, false, 4),
+    makeCase(130, 131, 37, 0, true, 4),
   ],
 };
+
+/** The same product for software adapters: lanes of a subgroup share their loads of x. */
+export const matmulLanes: QualifiedKernel = {
+  ...matmul,
+  name: 'matmul-lanes',
+  constants: { ROWS: 8, MODE: 0, BF16: 1, NARROW: 0, QUADS: 0 },
+  needs: 'subgroups-of-8',
+  cases: () => lanesCases(matmul.cases()),
+};
+
+/** The same product for GPUs: 128 x 128 outputs a workgroup. */
+export const matmulTiled: QualifiedKernel = {
+  ...matmul,
+  name: 'matmul-tiled',
+  constants: { BF16: 1 },
+  cases: () => tiledCases(matmul.cases()),
+};
+
+/** The same product for GPUs and at most sixteen rows: a step of decoding. */
+export const matmulSkinny: QualifiedKernel = {
+  ...matmul,
+  name: 'matmul-skinny',
+  constants: { BF16: 1, ROWS: 1, LEFT: 128 },
+  cases: () => skinnyCases(matmul.cases()),
+};
+
+/** The scalars of `matmul`. */
+export interface MatmulParams {
+  rows: number;
+  columns: number;
+  k4: number;
+  xStride4: number;
+  xOffset4: number;
+  outStride: number;
+  outOffset: number;
+  mode: number;
+  scale: number;
+}
+
+/** Records a product in the form that suits the device; the bits are the same in all. */
+export function recordMatmul(
+  r: Recorder,
+  views: readonly View[],
+  params: MatmulParams & Record<string, number>,
+  bf16: boolean,
+): void {
+  const { rows, columns } = params;
+  if (r.variant === 'lanes') {
+    const { constants, grid } = lanesShape(rows, columns, params.mode, bf16);
+    r.dispatch(matmulLanes, views, params, grid, constants);
+    return;
+  }
+  if (r.variant === 'tiles') {
+    const { constants, grid } = (rows <= SKINNY_ROWS ? skinnyShape : tiledShape)(rows, columns, bf16);
+    r.dispatch(rows <= SKINNY_ROWS ? matmulSkinny : matmulTiled, views, params, grid, constants);
+    return;
+  }
+  const perThread = rows === 1 ? 1 : 4;
+  r.dispatch(matmul, views, params, matmulGrid(rows, columns, perThread), { ROWS: perThread, BF16: bf16 ? 1 : 0 });
+}

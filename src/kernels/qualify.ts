@@ -80,7 +80,12 @@ function compare(
   }
 }
 
-async function runOnce(gpu: Gpu, kernel: Kernel, run: KernelCase): Promise<Record<string, Uint32Array<ArrayBuffer>>> {
+/** The words of a case's outputs, each with its guard. */
+export async function runOnce(
+  gpu: Gpu,
+  kernel: Kernel,
+  run: KernelCase,
+): Promise<Record<string, Uint32Array<ArrayBuffer>>> {
   const views: View[] = kernel.bindings.map((binding) => {
     const words = initialWords(binding.name, run);
     const view = allocate(gpu, `${kernel.name}.${binding.name}`, words.byteLength);

@@ -1,6 +1,8 @@
 // The gradient of rmsnorm with respect to x; the gain is frozen and has none.
 // Invariant: a row's bits depend on that row alone; ADD adds to what the residual stream already carries.
-import { foldedGrid, type KernelCase, padded, type QualifiedKernel } from '../gpu/kernel.ts';
+import type { View } from '../gpu/buffers.ts';
+import { ceilDiv, foldedGrid, type KernelCase, padded, type QualifiedKernel } from '../gpu/kernel.ts';
+import type { Recorder } from '../gpu/recorder.ts';
 import { testValues, unit, withStride } from './case-data.ts';
 
 function makeCase(rows: number, columns: number, add: boolean): KernelCase {
@@ -66,3 +68,25 @@ export const rmsnormBackward: QualifiedKernel = {
   constants: { ADD: 1 },
   cases: () => [makeCase(1, 1, false), makeCase(3, 63, true), makeCase(2, 257, true), makeCase(4, 1024, false)],
 };
+
+/** The same for software adapters: one thread a row. */
+export const rmsnormBackwardRows: QualifiedKernel = {
+  ...rmsnormBackward,
+  name: 'rmsnorm-backward-rows',
+  cases: () => rmsnormBackward.cases().map((run) => ({ ...run, grid: foldedGrid(ceilDiv(run.params['rows']!, 8)) })),
+};
+
+const added = { ADD: 1 };
+const written = { ADD: 0 };
+
+/** Records the gradient of the norm of `rows` rows in the form that suits the device; `add`: to what `dx` holds. */
+export function recordRmsnormBackward(
+  r: Recorder,
+  views: readonly View[],
+  params: { rows: number } & Record<string, number>,
+  add: boolean,
+): void {
+  const software = r.variant !== 'tiles';
+  const grid = foldedGrid(software ? ceilDiv(params.rows, 8) : params.rows);
+  r.dispatch(software ? rmsnormBackwardRows : rmsnormBackward, views, params, grid, add ? added : written);
+}

@@ -1,6 +1,8 @@
 // out = gain * x / sqrt(mean(x^2) + eps), row by row.
 // Not LayerNorm: no mean is subtracted. Invariant: a row's bits depend on that row alone.
-import { foldedGrid, type KernelCase, padded, type QualifiedKernel } from '../gpu/kernel.ts';
+import type { View } from '../gpu/buffers.ts';
+import { ceilDiv, foldedGrid, type KernelCase, padded, type QualifiedKernel } from '../gpu/kernel.ts';
+import type { Recorder } from '../gpu/recorder.ts';
 import { testValues, unit, withStride } from './case-data.ts';
 
 /**
@@ -68,3 +70,25 @@ export const rmsnorm: QualifiedKernel = {
     makeCase(2, 2048, 'plain'),
   ],
 };
+
+/** The same for software adapters: one thread a row. */
+export const rmsnormRows: QualifiedKernel = {
+  ...rmsnorm,
+  name: 'rmsnorm-rows',
+  cases: () => rmsnorm.cases().map((run) => ({ ...run, grid: foldedGrid(ceilDiv(run.params['rows']!, 8)) })),
+};
+
+/** Records the norm of `rows` rows in the form that suits the device; the bits are the same in all. */
+export function recordRmsnorm(
+  r: Recorder,
+  views: readonly View[],
+  params: { rows: number } & Record<string, number>,
+): void {
+  const software = r.variant !== 'tiles';
+  r.dispatch(
+    software ? rmsnormRows : rmsnorm,
+    views,
+    params,
+    foldedGrid(software ? ceilDiv(params.rows, 8) : params.rows),
+  );
+}

@@ -3,16 +3,16 @@
 // Invariant: no atomics; tokens in batch order; activations that are cheap are recomputed by the forward's own kernels.
 import { upload } from '../gpu/buffers.ts';
 import type { Gpu } from '../gpu/device.ts';
-import { foldedGrid, padded } from '../gpu/kernel.ts';
+import { padded } from '../gpu/kernel.ts';
 import type { Recorder } from '../gpu/recorder.ts';
-import { attentionKvGradient, attentionKvGradientGrid } from '../kernels/attention-kv-gradient.ts';
-import { attentionScores, attentionScoresGrid } from '../kernels/attention-scores.ts';
+import { recordAttentionKvGradient } from '../kernels/attention-kv-gradient.ts';
+import { recordAttentionScores } from '../kernels/attention-scores.ts';
 import { rowHeadGrid } from '../kernels/attention-softmax.ts';
 import { attentionSoftmaxBackward } from '../kernels/attention-softmax-backward.ts';
-import { attentionValues, attentionValuesGrid } from '../kernels/attention-values.ts';
+import { recordAttentionValues } from '../kernels/attention-values.ts';
 import { qkNormRopeGrid } from '../kernels/qk-norm-rope.ts';
 import { qkNormRopeBackward } from '../kernels/qk-norm-rope-backward.ts';
-import { rmsnormBackward } from '../kernels/rmsnorm-backward.ts';
+import { recordRmsnormBackward } from '../kernels/rmsnorm-backward.ts';
 import { swigluGrid } from '../kernels/swiglu.ts';
 import { swigluBackward } from '../kernels/swiglu-backward.ts';
 import { KernelError } from '../lib/errors.ts';
@@ -35,7 +35,7 @@ export function recordNormBackward(
   add: boolean,
 ): void {
   const params = { rows, columns: arch.hiddenSize, k4: padded(arch.hiddenSize) / 4, eps: arch.rmsNormEps };
-  r.dispatch(rmsnormBackward, [x.view, gain, dOut.view, dx.view], params, foldedGrid(rows), { ADD: add ? 1 : 0 });
+  recordRmsnormBackward(r, [x.view, gain, dOut.view, dx.view], params, add);
 }
 
 /** First row and number of rows of each slot. */
@@ -68,37 +68,39 @@ function recordAttentionBackward(
   for (const chunk of attentionChunks(workspace, heads, rows, keys)) {
     const shared = { rows: chunk.rows, rowOffset: chunk.first, heads, kvHeads, d4, cacheLength };
     recordProbabilities(r, arch, workspace, state, chunk, keys);
-    r.dispatch(
-      attentionScores,
+    recordAttentionScores(
+      r,
       [workspace.meta, back.dAttention.view, state.v, back.dScores],
       { ...shared, aStride4: back.dAttention.stride / 4, bStride4: kvStride4, sStride4: sStride / 4, scale: 1 },
-      attentionScoresGrid(chunk.rows, heads, keys),
+      keys,
+      workspace.rowsTogether,
     );
-    const kvGrid = attentionKvGradientGrid(slots, cacheLength, kvStride4);
-    r.dispatch(
-      attentionKvGradient,
-      [workspace.meta, workspace.ranges, workspace.scores, back.dAttention.view, back.dv],
-      { ...shared, aStride4: back.dAttention.stride / 4, outStride4: kvStride4, sStride, slots },
-      kvGrid,
-    );
+    recordAttentionKvGradient(r, [workspace.meta, workspace.ranges, workspace.scores, back.dAttention.view, back.dv], {
+      ...shared,
+      aStride4: back.dAttention.stride / 4,
+      outStride4: kvStride4,
+      sStride,
+      slots,
+    });
     r.dispatch(
       attentionSoftmaxBackward,
       [workspace.meta, workspace.scores, back.dScores],
       { rows: chunk.rows, rowOffset: chunk.first, heads, sStride, scale: 1 / Math.sqrt(headDim) },
       rowHeadGrid(chunk.rows, heads),
     );
-    r.dispatch(
-      attentionValues,
+    recordAttentionValues(
+      r,
       [workspace.meta, back.dScores, state.k, back.dq.view],
       { ...shared, outStride4: back.dq.stride / 4, bStride4: kvStride4, sStride4: sStride / 4 },
-      attentionValuesGrid(chunk.rows, heads, d4),
+      workspace.rowsTogether,
     );
-    r.dispatch(
-      attentionKvGradient,
-      [workspace.meta, workspace.ranges, back.dScores, state.q.view, back.dk],
-      { ...shared, aStride4: state.q.stride / 4, outStride4: kvStride4, sStride, slots },
-      kvGrid,
-    );
+    recordAttentionKvGradient(r, [workspace.meta, workspace.ranges, back.dScores, state.q.view, back.dk], {
+      ...shared,
+      aStride4: state.q.stride / 4,
+      outStride4: kvStride4,
+      sStride,
+      slots,
+    });
   }
 }
 

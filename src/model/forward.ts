@@ -3,15 +3,15 @@
 // never on how many rows the pass has or where the row stands.
 import { upload } from '../gpu/buffers.ts';
 import type { Gpu } from '../gpu/device.ts';
-import { foldedGrid, padded } from '../gpu/kernel.ts';
+import { padded } from '../gpu/kernel.ts';
 import type { Recorder } from '../gpu/recorder.ts';
-import { attentionScores, attentionScoresGrid } from '../kernels/attention-scores.ts';
-import { attentionSoftmax, rowHeadGrid } from '../kernels/attention-softmax.ts';
-import { attentionValues, attentionValuesGrid } from '../kernels/attention-values.ts';
+import { recordAttentionScores } from '../kernels/attention-scores.ts';
+import { recordAttentionSoftmax } from '../kernels/attention-softmax.ts';
+import { recordAttentionValues } from '../kernels/attention-values.ts';
 import { embed, embedGrid } from '../kernels/embed.ts';
 import { matmulMode } from '../kernels/matmul.ts';
 import { qkNormRope, qkNormRopeGrid } from '../kernels/qk-norm-rope.ts';
-import { rmsnorm } from '../kernels/rmsnorm.ts';
+import { recordRmsnorm } from '../kernels/rmsnorm.ts';
 import { swiglu, swigluGrid } from '../kernels/swiglu.ts';
 import { KernelError } from '../lib/errors.ts';
 import type { Architecture } from './config.ts';
@@ -68,7 +68,7 @@ export function recordNorm(
   rows: number,
 ): void {
   const params = { rows, columns: arch.hiddenSize, k4: padded(arch.hiddenSize) / 4, eps: arch.rmsNormEps };
-  r.dispatch(rmsnorm, [x.view, gain, out.view], params, foldedGrid(rows));
+  recordRmsnorm(r, [x.view, gain, out.view], params);
 }
 
 /** The scalars that the head kernels share. */
@@ -97,8 +97,8 @@ export function recordProbabilities(
   keys: number,
 ): void {
   const { heads, kvHeads, headDim } = arch;
-  r.dispatch(
-    attentionScores,
+  recordAttentionScores(
+    r,
     [workspace.meta, state.q.view, state.k, workspace.scores],
     {
       rows: chunk.rows,
@@ -112,14 +112,15 @@ export function recordProbabilities(
       sStride4: padded(keys) / 4,
       scale: 1 / Math.sqrt(headDim),
     },
-    attentionScoresGrid(chunk.rows, heads, keys),
+    keys,
+    workspace.rowsTogether,
   );
-  r.dispatch(
-    attentionSoftmax,
-    [workspace.meta, workspace.scores],
-    { rows: chunk.rows, rowOffset: chunk.first, heads, sStride: padded(keys) },
-    rowHeadGrid(chunk.rows, heads),
-  );
+  recordAttentionSoftmax(r, [workspace.meta, workspace.scores], {
+    rows: chunk.rows,
+    rowOffset: chunk.first,
+    heads,
+    sStride: padded(keys),
+  });
 }
 
 /** Records silu(gate) * up of a layer into the workspace's activation buffer. */
@@ -171,8 +172,8 @@ function recordLayer(
   );
   for (const chunk of attentionChunks(workspace, heads, rows, keys)) {
     recordProbabilities(r, arch, workspace, state, chunk, keys);
-    r.dispatch(
-      attentionValues,
+    recordAttentionValues(
+      r,
       [workspace.meta, workspace.scores, state.v, state.attention.view],
       {
         rows: chunk.rows,
@@ -185,7 +186,7 @@ function recordLayer(
         bStride4: workspace.kvWidth / 4,
         sStride4: padded(keys) / 4,
       },
-      attentionValuesGrid(chunk.rows, heads, headDim / 4),
+      workspace.rowsTogether,
     );
   }
   if (state.middle !== state.input) r.copy(state.input.view, 0, state.middle.view, 0, residualBytes);
@@ -250,6 +251,7 @@ export function recordForward(
   const keys = longestRow(batch);
   const meta = new Uint32Array(rows * 2);
   for (let i = 0; i < rows; i++) meta.set([batch.slots[i]!, batch.positions[i]!], i * 2);
+  workspace.rowsTogether = rows / new Set(batch.slots).size;
   upload(gpu, workspace.tokens, batch.tokens);
   upload(gpu, workspace.meta, meta);
   const input = workspace.layers[0]!.input;

@@ -4,10 +4,12 @@
 import type { View } from '../gpu/buffers.ts';
 import { padded } from '../gpu/kernel.ts';
 import type { Recorder } from '../gpu/recorder.ts';
-import { matmul, matmulGrid, matmulMode } from '../kernels/matmul.ts';
-import { matmulNn } from '../kernels/matmul-nn.ts';
-import { matmulTn, matmulTnGrid } from '../kernels/matmul-tn.ts';
+import { matmulMode, recordMatmul } from '../kernels/matmul.ts';
+import { recordMatmulNn } from '../kernels/matmul-nn.ts';
+import { recordMatmulTn } from '../kernels/matmul-tn.ts';
 import type { AdapterLayout, AdapterViews } from './adapter-gpu.ts';
+import { applyMatrixProduct, applyMatrixTransposed } from './matrix-linear.ts';
+import { matrixOperand } from './matrix-weights.ts';
 import type { GpuMatrix, GroupName, LinearGroup } from './weights.ts';
 
 /** A row-major f32 matrix: `stride` elements a row, a multiple of four. */
@@ -22,14 +24,16 @@ export interface ActiveAdapter {
   views: AdapterViews;
 }
 
-const rowsPerThread = (rows: number) => (rows === 1 ? 1 : 4);
-
 /** out[:, column...] = (mode) x W^T for every part of a matrix. */
 export function applyMatrix(r: Recorder, weight: GpuMatrix, x: Rows, rows: number, out: Rows, mode: number): void {
-  const perThread = rowsPerThread(rows);
+  const operand = matrixOperand(weight);
+  if (operand) {
+    applyMatrixProduct(r, operand, weight, x, rows, out, mode);
+    return;
+  }
   for (const part of weight.parts) {
-    r.dispatch(
-      matmul,
+    recordMatmul(
+      r,
       [x.view, part.view, out.view],
       {
         rows,
@@ -42,18 +46,21 @@ export function applyMatrix(r: Recorder, weight: GpuMatrix, x: Rows, rows: numbe
         mode,
         scale: 1,
       },
-      matmulGrid(rows, part.rows, perThread),
-      { ROWS: perThread, BF16: weight.bf16 ? 1 : 0 },
+      weight.bf16,
     );
   }
 }
 
 /** dx = dOut W for every part of a matrix: the parts continue one sum over the output's columns. */
 export function applyTransposed(r: Recorder, weight: GpuMatrix, dOut: Rows, rows: number, dx: Rows): void {
-  const perThread = rowsPerThread(rows);
+  const operand = matrixOperand(weight);
+  if (operand) {
+    applyMatrixTransposed(r, operand, weight, dOut, rows, dx);
+    return;
+  }
   for (const [i, part] of weight.parts.entries()) {
-    r.dispatch(
-      matmulNn,
+    recordMatmulNn(
+      r,
       [dOut.view, part.view, dx.view],
       {
         rows,
@@ -67,8 +74,7 @@ export function applyTransposed(r: Recorder, weight: GpuMatrix, dOut: Rows, rows
         mode: i === 0 ? matmulMode.overwrite : matmulMode.continue,
         scale: 1,
       },
-      matmulGrid(rows, weight.columns, perThread),
-      { ROWS: perThread, BF16: weight.bf16 ? 1 : 0 },
+      weight.bf16,
     );
   }
 }
@@ -93,11 +99,9 @@ export function linearForward(
   if (!adapter || !lora) return;
   const views = adapter.views.layers[layer]![name]!;
   const { rank, scale } = adapter.layout;
-  const perThread = rowsPerThread(rows);
-  const constants = { ROWS: perThread, BF16: 0 };
   const width = lora.targets.length * rank;
-  r.dispatch(
-    matmul,
+  recordMatmul(
+    r,
     [x.view, views.a, z.view],
     {
       rows,
@@ -110,12 +114,11 @@ export function linearForward(
       mode: matmulMode.overwrite,
       scale: 1,
     },
-    matmulGrid(rows, width, perThread),
-    constants,
+    false,
   );
   for (const [t, { target, outWidth }] of lora.targets.entries()) {
-    r.dispatch(
-      matmul,
+    recordMatmul(
+      r,
       [z.view, views.b[t]!, out.view],
       {
         rows,
@@ -128,8 +131,7 @@ export function linearForward(
         mode: matmulMode.add,
         scale,
       },
-      matmulGrid(rows, outWidth, perThread),
-      constants,
+      false,
     );
   }
 }
@@ -158,12 +160,10 @@ export function linearBackward(
   const views = adapter.views.layers[layer]![name]!;
   const into = gradients.layers[layer]![name]!;
   const { rank, scale } = adapter.layout;
-  const perThread = rowsPerThread(rows);
-  const constants = { ROWS: perThread, BF16: 0 };
   for (const [t, { target, outWidth }] of lora.targets.entries()) {
     const offset = group.outputs.find((output) => output.target === target)!.offset;
-    r.dispatch(
-      matmulNn,
+    recordMatmulNn(
+      r,
       [dOut.view, views.b[t]!, dz.view],
       {
         rows,
@@ -177,51 +177,40 @@ export function linearBackward(
         mode: matmulMode.overwrite,
         scale,
       },
-      matmulGrid(rows, rank, perThread),
-      constants,
+      false,
     );
-    r.dispatch(
-      matmulTn,
-      [dOut.view, z.view, into.b[t]!],
-      {
-        rows,
-        iCount: outWidth,
-        jCount: rank,
-        aStride4: dOut.stride / 4,
-        aOffset4: offset / 4,
-        bStride4: z.stride / 4,
-        bOffset4: (t * rank) / 4,
-        outStride: rank,
-        outOffset: 0,
-        mode: matmulMode.overwrite,
-        scale,
-      },
-      matmulTnGrid(outWidth, rank),
-    );
+    recordMatmulTn(r, [dOut.view, z.view, into.b[t]!], {
+      rows,
+      iCount: outWidth,
+      jCount: rank,
+      aStride4: dOut.stride / 4,
+      aOffset4: offset / 4,
+      bStride4: z.stride / 4,
+      bOffset4: (t * rank) / 4,
+      outStride: rank,
+      outOffset: 0,
+      mode: matmulMode.overwrite,
+      scale,
+    });
   }
   const width = lora.targets.length * rank;
   const inStride = padded(group.inWidth);
-  r.dispatch(
-    matmulTn,
-    [dz.view, x.view, into.a],
-    {
-      rows,
-      iCount: width,
-      jCount: group.inWidth,
-      aStride4: dz.stride / 4,
-      aOffset4: 0,
-      bStride4: x.stride / 4,
-      bOffset4: 0,
-      outStride: inStride,
-      outOffset: 0,
-      mode: matmulMode.overwrite,
-      scale: 1,
-    },
-    matmulTnGrid(width, group.inWidth),
-  );
+  recordMatmulTn(r, [dz.view, x.view, into.a], {
+    rows,
+    iCount: width,
+    jCount: group.inWidth,
+    aStride4: dz.stride / 4,
+    aOffset4: 0,
+    bStride4: x.stride / 4,
+    bOffset4: 0,
+    outStride: inStride,
+    outOffset: 0,
+    mode: matmulMode.overwrite,
+    scale: 1,
+  });
   if (!dx) return;
-  r.dispatch(
-    matmulNn,
+  recordMatmulNn(
+    r,
     [dz.view, views.a, dx.view],
     {
       rows,
@@ -235,7 +224,6 @@ export function linearBackward(
       mode: matmulMode.add,
       scale: 1,
     },
-    matmulGrid(rows, group.inWidth, perThread),
-    constants,
+    false,
   );
 }

@@ -49,6 +49,8 @@ export interface Workspace {
   activation: Rows;
   scores: View;
   kvWidth: number;
+  /** Rows a slot of the batch that the last pass ran, on average: how kernels cut rows into tiles, never their bits. */
+  rowsTogether: number;
   backward: BackwardBuffers | null;
   bytes: number;
   destroy(): void;
@@ -148,6 +150,7 @@ export function createWorkspace(
     activation: matrix('activation', intermediateSize),
     scores: take('scores', scoreElements),
     kvWidth,
+    rowsTogether: 1,
     backward,
     bytes: 0,
     destroy: () => {

@@ -3,7 +3,10 @@ import { describe, expect, test } from 'vitest';
 import { cliPage, cliPagePath } from '../../tools/cli-page.ts';
 import { runCli } from '../support/cli-terminal.ts';
 
-const names = 'quickstart doctor qualify sample score train evaluate compare audit merge report'.split(' ');
+const names = (
+  'quickstart doctor qualify sample score train evaluate compare audit merge report prepare verify-plan run status ' +
+  'verify inspect serve-env smoke-env bench'
+).split(' ');
 
 describe.each(names)('shaderl %s --help', (name) => {
   test('shows an example that starts with the command, and the --json flag', async () => {
@@ -18,7 +21,7 @@ describe('shaderl', () => {
   test('lists every command and the exit codes in its help', async () => {
     const { exitCode, stdout } = await runCli('--help');
     expect(exitCode).toBe(0);
-    expect([...stdout.matchAll(/^ {2}(\w+) (?:\[options\]|\[command\])/gm)].map(([, name]) => name)).toEqual([
+    expect([...stdout.matchAll(/^ {2}([\w-]+) (?:\[options\]|\[command\])/gm)].map(([, name]) => name)).toEqual([
       ...names,
       'help',
     ]);

@@ -1,0 +1,30 @@
+// What is measured for a shape on a kind of device: sizes that a GPU is used at, and ones that a software adapter ends.
+// Not measurements. Invariant: every size is in the result, so figures of different settings are not mistaken for another's.
+
+export interface BenchSettings {
+  /** Rows of the products that stand for prefill and training. */
+  kernelRows: number;
+  batches: readonly number[];
+  contexts: readonly number[];
+  /** Members of the group of the whole step. */
+  group: number;
+  promptTokens: number;
+  newTokens: number;
+  rank: number;
+  /** Longest time for the repeats of one figure. */
+  budgetMs: number;
+}
+
+/** The settings for a model of some parameters. */
+export function settingsFor(parameters: number, software: boolean): BenchSettings {
+  if (parameters < 20e6) {
+    const size = { kernelRows: 1680, batches: [1, 8, 16], contexts: [256], group: 8, promptTokens: 210, rank: 8 };
+    return { ...size, newTokens: 64, budgetMs: 2000 };
+  }
+  if (software) {
+    const size = { kernelRows: 64, batches: [1, 4], contexts: [64], group: 2, promptTokens: 16, rank: 16 };
+    return { ...size, newTokens: 2, budgetMs: 1000 };
+  }
+  const size = { kernelRows: 3072, batches: [1, 4, 16, 64], contexts: [512], group: 4, promptTokens: 256, rank: 16 };
+  return { ...size, newTokens: 512, budgetMs: 2000 };
+}

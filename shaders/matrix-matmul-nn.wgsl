@@ -1,0 +1,295 @@
+// out[m, c] = scale * s[m] * sum_n x[m, n] * w[n, c]      (mode 0), with modes 1 and 2 as in matmul.
+// The gradient of a linear layer with respect to its input: w as the forward stores it, no transposed copy. Operands,
+// scales, tile and prefetch as in matrix-matmul; the panels go down the rows of w, n ascending by 16. Rows of w past n
+// count as zero, so x may go on after them (the next part of a matrix that is split over buffers).
+enable f16;
+enable subgroups;
+enable chromium_experimental_subgroup_matrix;
+diagnostic(off, chromium.subgroup_matrix_uniformity);
+
+alias Left = subgroup_matrix_left<f16, 16, 16>;
+alias Right = subgroup_matrix_right<f16, 16, 16>;
+alias Sum = subgroup_matrix_result<f32, 16, 16>;
+
+struct Params {
+  rows: u32,
+  columns: u32,
+  n: u32,
+  c8: u32,
+  xStride8: u32,
+  xOffset8: u32,
+  outStride4: u32,
+  outOffset4: u32,
+  mode: u32,
+  weightScale: f32,
+  scale: f32,
+}
+
+override PANELS: u32 = 1u;  // ceil(n / 32)
+
+const STRIDE8 = 5u;  // of a staged row of x: 32 elements and 8 of padding
+const W_STRIDE8 = 17u;  // of a staged row of w: 128 elements and 8 of padding
+const W_BASE = 640u;
+
+@group(0) @binding(0) var<uniform> p: Params;
+@group(0) @binding(1) var<storage, read> x: array<vec4<u32>>;  // [rows to a multiple of 128, xStride8] from xOffset8
+@group(0) @binding(2) var<storage, read> scales: array<f32>;  // [rows]
+@group(0) @binding(3) var<storage, read> w: array<vec4<u32>>;  // [n, c8] x 8 bf16
+@group(0) @binding(4) var<storage, read_write> out: array<vec4<f32>>;  // [rows, outStride4] from outOffset4
+
+var<workgroup> tile: array<vec4<u32>, 1184>;
+
+// 1 / x of a power of two, exactly.
+fn inverse(power: f32) -> f32 {
+  return bitcast<f32>(0x7f000000u - bitcast<u32>(power));
+}
+
+fn half2(word: u32) -> u32 {
+  let low = bitcast<f32>(word << 16u) * p.weightScale;
+  let high = bitcast<f32>(word & 0xffff0000u) * p.weightScale;
+  return pack2x16float(vec2<f32>(low, high));
+}
+
+fn halves(v: vec4<u32>) -> vec4<u32> {
+  return vec4<u32>(half2(v.x), half2(v.y), half2(v.z), half2(v.w));
+}
+
+// Mode 1: four outputs as they stand, in the accumulator's units; zero outside.
+fn start(m: u32, n: u32) -> vec4<u32> {
+  if (m >= p.rows || n >= p.columns) {
+    return vec4<u32>(0u);
+  }
+  let found = out[p.outOffset4 + m * p.outStride4 + n / 4u] * p.weightScale;
+  return bitcast<vec4<u32>>(found * inverse(scales[m]));
+}
+
+// Four sums to out. Columns past the last stay as they are.
+fn put(m: u32, n: u32, sum: vec4<u32>) {
+  if (m >= p.rows || n >= p.columns) {
+    return;
+  }
+  let at = p.outOffset4 + m * p.outStride4 + n / 4u;
+  var value = (bitcast<vec4<f32>>(sum) * scales[m]) * inverse(p.weightScale);
+  if (p.mode == 0u) {
+    value = p.scale * value;
+  } else if (p.mode == 2u) {
+    value = fma(vec4<f32>(p.scale), value, out[at]);
+  }
+  if (n + 4u > p.columns) {
+    value = select(out[at], value, vec4<u32>(n) + vec4<u32>(0u, 1u, 2u, 3u) < vec4<u32>(p.columns));
+  }
+  out[at] = value;
+}
+
+// Eight weights of a row; zero past the last row. Columns past the last are read as their neighbours and never stored.
+fn weights(row: u32, c: u32) -> vec4<u32> {
+  let found = w[min(row, p.n - 1u) * p.c8 + min(c, p.c8 - 1u)];
+  return select(vec4<u32>(0u), found, row < p.n);
+}
+
+@compute @workgroup_size(128)
+fn main(
+  @builtin(workgroup_id) wg: vec3<u32>,
+  @builtin(local_invocation_index) thread: u32,
+  @builtin(subgroup_id) subgroup: u32,
+  @builtin(subgroup_invocation_id) lane: u32,
+) {
+  let firstM = wg.y * 128u;
+  let firstN = wg.x * 128u;
+  let subM = (subgroup / 2u) * 64u;
+  let subN = (subgroup % 2u) * 64u;
+  let own = subgroup * 256u;
+  var acc0: Sum;
+  var acc1: Sum;
+  var acc2: Sum;
+  var acc3: Sum;
+  var acc4: Sum;
+  var acc5: Sum;
+  var acc6: Sum;
+  var acc7: Sum;
+  var acc8: Sum;
+  var acc9: Sum;
+  var acc10: Sum;
+  var acc11: Sum;
+  var acc12: Sum;
+  var acc13: Sum;
+  var acc14: Sum;
+  var acc15: Sum;
+  if (p.mode == 1u) {
+    for (var e = 0u; e < 8u; e++) {
+      let at = e * 32u + lane;
+      tile[own + at] = start(firstM + subM + at / 16u, firstN + subN + (at % 16u) * 4u);
+    }
+    workgroupBarrier();
+    acc0 = subgroupMatrixLoad<Sum, row_major>(&tile, own, 16u);
+    acc1 = subgroupMatrixLoad<Sum, row_major>(&tile, own + 4u, 16u);
+    acc2 = subgroupMatrixLoad<Sum, row_major>(&tile, own + 8u, 16u);
+    acc3 = subgroupMatrixLoad<Sum, row_major>(&tile, own + 12u, 16u);
+    workgroupBarrier();
+    for (var e = 0u; e < 8u; e++) {
+      let at = e * 32u + lane;
+      tile[own + at] = start(firstM + subM + 16u + at / 16u, firstN + subN + (at % 16u) * 4u);
+    }
+    workgroupBarrier();
+    acc4 = subgroupMatrixLoad<Sum, row_major>(&tile, own, 16u);
+    acc5 = subgroupMatrixLoad<Sum, row_major>(&tile, own + 4u, 16u);
+    acc6 = subgroupMatrixLoad<Sum, row_major>(&tile, own + 8u, 16u);
+    acc7 = subgroupMatrixLoad<Sum, row_major>(&tile, own + 12u, 16u);
+    workgroupBarrier();
+    for (var e = 0u; e < 8u; e++) {
+      let at = e * 32u + lane;
+      tile[own + at] = start(firstM + subM + 32u + at / 16u, firstN + subN + (at % 16u) * 4u);
+    }
+    workgroupBarrier();
+    acc8 = subgroupMatrixLoad<Sum, row_major>(&tile, own, 16u);
+    acc9 = subgroupMatrixLoad<Sum, row_major>(&tile, own + 4u, 16u);
+    acc10 = subgroupMatrixLoad<Sum, row_major>(&tile, own + 8u, 16u);
+    acc11 = subgroupMatrixLoad<Sum, row_major>(&tile, own + 12u, 16u);
+    workgroupBarrier();
+    for (var e = 0u; e < 8u; e++) {
+      let at = e * 32u + lane;
+      tile[own + at] = start(firstM + subM + 48u + at / 16u, firstN + subN + (at % 16u) * 4u);
+    }
+    workgroupBarrier();
+    acc12 = subgroupMatrixLoad<Sum, row_major>(&tile, own, 16u);
+    acc13 = subgroupMatrixLoad<Sum, row_major>(&tile, own + 4u, 16u);
+    acc14 = subgroupMatrixLoad<Sum, row_major>(&tile, own + 8u, 16u);
+    acc15 = subgroupMatrixLoad<Sum, row_major>(&tile, own + 12u, 16u);
+    workgroupBarrier();
+  }
+  let row = thread / 4u;
+  let column = thread % 4u;
+  let wRow = thread / 16u;
+  let wColumn = firstN / 8u + thread % 16u;
+  var x0 = x[p.xOffset8 + (firstM + row) * p.xStride8 + column];
+  var x1 = x[p.xOffset8 + (firstM + row + 32u) * p.xStride8 + column];
+  var x2 = x[p.xOffset8 + (firstM + row + 64u) * p.xStride8 + column];
+  var x3 = x[p.xOffset8 + (firstM + row + 96u) * p.xStride8 + column];
+  var w0 = weights(wRow, wColumn);
+  var w1 = weights(wRow + 8u, wColumn);
+  var w2 = weights(wRow + 16u, wColumn);
+  var w3 = weights(wRow + 24u, wColumn);
+  for (var panel = 0u; panel < PANELS; panel++) {
+    tile[row * STRIDE8 + column] = x0;
+    tile[(row + 32u) * STRIDE8 + column] = x1;
+    tile[(row + 64u) * STRIDE8 + column] = x2;
+    tile[(row + 96u) * STRIDE8 + column] = x3;
+    tile[W_BASE + wRow * W_STRIDE8 + thread % 16u] = halves(w0);
+    tile[W_BASE + (wRow + 8u) * W_STRIDE8 + thread % 16u] = halves(w1);
+    tile[W_BASE + (wRow + 16u) * W_STRIDE8 + thread % 16u] = halves(w2);
+    tile[W_BASE + (wRow + 24u) * W_STRIDE8 + thread % 16u] = halves(w3);
+    workgroupBarrier();
+    let next = panel + 1u;
+    if (next < PANELS) {
+      let ahead = next * 4u + column;
+      x0 = x[p.xOffset8 + (firstM + row) * p.xStride8 + ahead];
+      x1 = x[p.xOffset8 + (firstM + row + 32u) * p.xStride8 + ahead];
+      x2 = x[p.xOffset8 + (firstM + row + 64u) * p.xStride8 + ahead];
+      x3 = x[p.xOffset8 + (firstM + row + 96u) * p.xStride8 + ahead];
+      w0 = weights(next * 32u + wRow, wColumn);
+      w1 = weights(next * 32u + wRow + 8u, wColumn);
+      w2 = weights(next * 32u + wRow + 16u, wColumn);
+      w3 = weights(next * 32u + wRow + 24u, wColumn);
+    }
+    {
+      let a0 = subgroupMatrixLoad<Left, row_major>(&tile, subM * STRIDE8, STRIDE8);
+      let a1 = subgroupMatrixLoad<Left, row_major>(&tile, (subM + 16u) * STRIDE8, STRIDE8);
+      let a2 = subgroupMatrixLoad<Left, row_major>(&tile, (subM + 32u) * STRIDE8, STRIDE8);
+      let a3 = subgroupMatrixLoad<Left, row_major>(&tile, (subM + 48u) * STRIDE8, STRIDE8);
+      let b0 = subgroupMatrixLoad<Right, row_major>(
+        &tile, W_BASE + subN / 8u, W_STRIDE8);
+      acc0 = subgroupMatrixMultiplyAccumulate(a0, b0, acc0);
+      acc4 = subgroupMatrixMultiplyAccumulate(a1, b0, acc4);
+      acc8 = subgroupMatrixMultiplyAccumulate(a2, b0, acc8);
+      acc12 = subgroupMatrixMultiplyAccumulate(a3, b0, acc12);
+      let b1 = subgroupMatrixLoad<Right, row_major>(
+        &tile, W_BASE + (subN + 16u) / 8u, W_STRIDE8);
+      acc1 = subgroupMatrixMultiplyAccumulate(a0, b1, acc1);
+      acc5 = subgroupMatrixMultiplyAccumulate(a1, b1, acc5);
+      acc9 = subgroupMatrixMultiplyAccumulate(a2, b1, acc9);
+      acc13 = subgroupMatrixMultiplyAccumulate(a3, b1, acc13);
+      let b2 = subgroupMatrixLoad<Right, row_major>(
+        &tile, W_BASE + (subN + 32u) / 8u, W_STRIDE8);
+      acc2 = subgroupMatrixMultiplyAccumulate(a0, b2, acc2);
+      acc6 = subgroupMatrixMultiplyAccumulate(a1, b2, acc6);
+      acc10 = subgroupMatrixMultiplyAccumulate(a2, b2, acc10);
+      acc14 = subgroupMatrixMultiplyAccumulate(a3, b2, acc14);
+      let b3 = subgroupMatrixLoad<Right, row_major>(
+        &tile, W_BASE + (subN + 48u) / 8u, W_STRIDE8);
+      acc3 = subgroupMatrixMultiplyAccumulate(a0, b3, acc3);
+      acc7 = subgroupMatrixMultiplyAccumulate(a1, b3, acc7);
+      acc11 = subgroupMatrixMultiplyAccumulate(a2, b3, acc11);
+      acc15 = subgroupMatrixMultiplyAccumulate(a3, b3, acc15);
+    }
+    {
+      let a0 = subgroupMatrixLoad<Left, row_major>(&tile, subM * STRIDE8 + 2u, STRIDE8);
+      let a1 = subgroupMatrixLoad<Left, row_major>(&tile, (subM + 16u) * STRIDE8 + 2u, STRIDE8);
+      let a2 = subgroupMatrixLoad<Left, row_major>(&tile, (subM + 32u) * STRIDE8 + 2u, STRIDE8);
+      let a3 = subgroupMatrixLoad<Left, row_major>(&tile, (subM + 48u) * STRIDE8 + 2u, STRIDE8);
+      let b0 = subgroupMatrixLoad<Right, row_major>(
+        &tile, W_BASE + 16u * W_STRIDE8 + subN / 8u, W_STRIDE8);
+      acc0 = subgroupMatrixMultiplyAccumulate(a0, b0, acc0);
+      acc4 = subgroupMatrixMultiplyAccumulate(a1, b0, acc4);
+      acc8 = subgroupMatrixMultiplyAccumulate(a2, b0, acc8);
+      acc12 = subgroupMatrixMultiplyAccumulate(a3, b0, acc12);
+      let b1 = subgroupMatrixLoad<Right, row_major>(
+        &tile, W_BASE + 16u * W_STRIDE8 + (subN + 16u) / 8u, W_STRIDE8);
+      acc1 = subgroupMatrixMultiplyAccumulate(a0, b1, acc1);
+      acc5 = subgroupMatrixMultiplyAccumulate(a1, b1, acc5);
+      acc9 = subgroupMatrixMultiplyAccumulate(a2, b1, acc9);
+      acc13 = subgroupMatrixMultiplyAccumulate(a3, b1, acc13);
+      let b2 = subgroupMatrixLoad<Right, row_major>(
+        &tile, W_BASE + 16u * W_STRIDE8 + (subN + 32u) / 8u, W_STRIDE8);
+      acc2 = subgroupMatrixMultiplyAccumulate(a0, b2, acc2);
+      acc6 = subgroupMatrixMultiplyAccumulate(a1, b2, acc6);
+      acc10 = subgroupMatrixMultiplyAccumulate(a2, b2, acc10);
+      acc14 = subgroupMatrixMultiplyAccumulate(a3, b2, acc14);
+      let b3 = subgroupMatrixLoad<Right, row_major>(
+        &tile, W_BASE + 16u * W_STRIDE8 + (subN + 48u) / 8u, W_STRIDE8);
+      acc3 = subgroupMatrixMultiplyAccumulate(a0, b3, acc3);
+      acc7 = subgroupMatrixMultiplyAccumulate(a1, b3, acc7);
+      acc11 = subgroupMatrixMultiplyAccumulate(a2, b3, acc11);
+      acc15 = subgroupMatrixMultiplyAccumulate(a3, b3, acc15);
+    }
+    workgroupBarrier();
+  }
+  subgroupMatrixStore<row_major>(&tile, own, acc0, 16u);
+  subgroupMatrixStore<row_major>(&tile, own + 4u, acc1, 16u);
+  subgroupMatrixStore<row_major>(&tile, own + 8u, acc2, 16u);
+  subgroupMatrixStore<row_major>(&tile, own + 12u, acc3, 16u);
+  workgroupBarrier();
+  for (var e = 0u; e < 8u; e++) {
+    let at = e * 32u + lane;
+    put(firstM + subM + at / 16u, firstN + subN + (at % 16u) * 4u, tile[own + at]);
+  }
+  workgroupBarrier();
+  subgroupMatrixStore<row_major>(&tile, own, acc4, 16u);
+  subgroupMatrixStore<row_major>(&tile, own + 4u, acc5, 16u);
+  subgroupMatrixStore<row_major>(&tile, own + 8u, acc6, 16u);
+  subgroupMatrixStore<row_major>(&tile, own + 12u, acc7, 16u);
+  workgroupBarrier();
+  for (var e = 0u; e < 8u; e++) {
+    let at = e * 32u + lane;
+    put(firstM + subM + 16u + at / 16u, firstN + subN + (at % 16u) * 4u, tile[own + at]);
+  }
+  workgroupBarrier();
+  subgroupMatrixStore<row_major>(&tile, own, acc8, 16u);
+  subgroupMatrixStore<row_major>(&tile, own + 4u, acc9, 16u);
+  subgroupMatrixStore<row_major>(&tile, own + 8u, acc10, 16u);
+  subgroupMatrixStore<row_major>(&tile, own + 12u, acc11, 16u);
+  workgroupBarrier();
+  for (var e = 0u; e < 8u; e++) {
+    let at = e * 32u + lane;
+    put(firstM + subM + 32u + at / 16u, firstN + subN + (at % 16u) * 4u, tile[own + at]);
+  }
+  workgroupBarrier();
+  subgroupMatrixStore<row_major>(&tile, own, acc12, 16u);
+  subgroupMatrixStore<row_major>(&tile, own + 4u, acc13, 16u);
+  subgroupMatrixStore<row_major>(&tile, own + 8u, acc14, 16u);
+  subgroupMatrixStore<row_major>(&tile, own + 12u, acc15, 16u);
+  workgroupBarrier();
+  for (var e = 0u; e < 8u; e++) {
+    let at = e * 32u + lane;
+    put(firstM + subM + 48u + at / 16u, firstN + subN + (at % 16u) * 4u, tile[own + at]);
+  }
+}

@@ -1,0 +1,154 @@
+// Hashes what a plan freezes, and finds what changed since: program, inputs, generated data.
+// Not a cache: every check reads every byte. Invariant: files are checked in a fixed order, so the first difference is
+// the same on every machine.
+import { readdirSync, readFileSync } from 'node:fs';
+import { readFile } from 'node:fs/promises';
+import { join } from 'node:path';
+import { fileURLToPath } from 'node:url';
+import { PlanError } from '../lib/errors.ts';
+import { sha256Hex } from '../lib/sha256-node.ts';
+import { compareUtf8 } from '../lib/utf8-order.ts';
+import { folderSource } from '../model/file-source-node.ts';
+import { hashEntries, type TreeEntry, treeEntries } from '../model/tree-hash.ts';
+import { newSha256 } from '../model/tree-hash-node.ts';
+import { type FrozenFile, type FrozenTree, type LoadedPlan, PLAN_HASH_FILE, type Plan, parsePlan } from './plan.ts';
+import type { PlanDifference } from './plan-changes.ts';
+
+const programRoot = fileURLToPath(new URL('../../', import.meta.url));
+const runtimeFolders = ['cli', 'shaders', 'src', 'workers'];
+const runtimeFile = /\.(ts|mjs|wgsl)$/;
+const LOCK = 'package-lock.json';
+
+/** Hash and size of one file. `path` is recorded; `at` is where it is read. Throws PlanError `unreadable-input`. */
+export async function freezeFile(path: string, at: string = path): Promise<FrozenFile> {
+  let bytes: Uint8Array;
+  try {
+    bytes = await readFile(at);
+  } catch (error) {
+    const code = (error as NodeJS.ErrnoException).code;
+    throw new PlanError(
+      'unreadable-input',
+      `freezing ${at}: found ${code === 'ENOENT' ? 'no such file' : (error as Error).message}; wanted a readable ` +
+        'file. ' +
+        'Check the path.',
+      { cause: error },
+    );
+  }
+  return { path, bytes: bytes.length, sha256: sha256Hex(bytes) };
+}
+
+const fromEntry = ([path, bytes, sha256]: TreeEntry): FrozenFile => ({ path, bytes, sha256 });
+
+/** All files of a folder with the folder's tree hash; only `names` if given. */
+export async function freezeTree(
+  folder: string,
+  identity: Pick<FrozenTree, 'declaredIdentity' | 'expect'>,
+  names?: readonly string[],
+): Promise<FrozenTree> {
+  const entries = await treeEntries(folderSource(folder), newSha256, names);
+  const { declaredIdentity, expect } = identity;
+  return {
+    folder,
+    treeSha256: hashEntries(entries, newSha256),
+    declaredIdentity,
+    expect,
+    files: entries.map(fromEntry),
+  };
+}
+
+function runtimeNames(folder: string): string[] {
+  return readdirSync(join(programRoot, folder), { withFileTypes: true }).flatMap((entry) => {
+    const name = `${folder}/${entry.name}`;
+    if (entry.isDirectory()) return runtimeNames(name);
+    return runtimeFile.test(name) ? [name] : [];
+  });
+}
+
+/** This program: its version, every runtime file, and the lock of its dependencies. */
+export async function freezeProgram(): Promise<Plan['program']> {
+  const names = [...runtimeFolders.flatMap(runtimeNames), 'package.json'].sort(compareUtf8);
+  const files: FrozenFile[] = [];
+  for (const name of names) files.push(await freezeFile(name, join(programRoot, name)));
+  const { version } = JSON.parse(readFileSync(join(programRoot, 'package.json'), 'utf8')) as { version: string };
+  return { version, files, lock: await freezeFile(LOCK, join(programRoot, LOCK)) };
+}
+
+/**
+ * Reads the plan in a file (its hash file beside it). Throws PlanError `unreadable-input`, `bad-plan`,
+ * `plan-changed`.
+ */
+export async function loadPlan(file: string, folder: string): Promise<LoadedPlan> {
+  await freezeFile(file);
+  const hashFile = join(folder, PLAN_HASH_FILE);
+  await freezeFile(hashFile);
+  return parsePlan(await readFile(file), await readFile(hashFile, 'utf8'), file);
+}
+
+/** Hash of a file, or null where there is none. Other faults (permissions, a folder) are errors. */
+async function foundHash(at: string): Promise<string | null> {
+  try {
+    return sha256Hex(await readFile(at));
+  } catch (error) {
+    if ((error as NodeJS.ErrnoException).code === 'ENOENT') return null;
+    throw new PlanError(
+      'unreadable-input',
+      `checking ${at}: found ${(error as Error).message}; wanted a readable file. Check its permissions.`,
+      { cause: error },
+    );
+  }
+}
+
+async function fileDifferences(frozen: readonly FrozenFile[], root: string): Promise<PlanDifference[]> {
+  const differences: PlanDifference[] = [];
+  for (const { path, sha256 } of frozen) {
+    const at = path.startsWith('/') ? path : join(root, path);
+    const found = await foundHash(at);
+    if (found !== sha256) differences.push({ file: at, frozen: sha256, found });
+  }
+  return differences;
+}
+
+async function treeDifferences(tree: FrozenTree, wholeFolder: boolean): Promise<PlanDifference[]> {
+  const differences: PlanDifference[] = [];
+  const source = folderSource(tree.folder);
+  const present = await source.list();
+  const frozen = new Set(tree.files.map(({ path }) => path));
+  for (const { path, sha256 } of tree.files) {
+    const entries = present.includes(path) ? await treeEntries(source, newSha256, [path]) : [];
+    const found = entries[0]?.[2] ?? null;
+    if (found !== sha256) differences.push({ file: join(tree.folder, path), frozen: sha256, found });
+  }
+  if (wholeFolder) {
+    for (const [path, , found] of await treeEntries(
+      source,
+      newSha256,
+      present.filter((name) => !frozen.has(name)),
+    )) {
+      differences.push({ file: join(tree.folder, path), frozen: null, found });
+    }
+  }
+  return differences;
+}
+
+/**
+ * Everything that is not as the plan froze it, in this order: program files, the lock of the dependencies, baseline,
+ * tokenizer, data files that were given, data files that were generated. Files that came to the program or to the
+ * baseline's folder count too. `folder` is the plan's.
+ */
+export async function planDifferences(plan: Plan, folder: string): Promise<PlanDifference[]> {
+  const differences = await fileDifferences(plan.program.files, programRoot);
+  const frozen = new Set(plan.program.files.map(({ path }) => path));
+  for (const name of runtimeFolders.flatMap(runtimeNames).sort(compareUtf8)) {
+    if (frozen.has(name)) continue;
+    differences.push({ file: join(programRoot, name), frozen: null, found: await foundHash(join(programRoot, name)) });
+  }
+  const { baseline, tokenizer, mathDev, mathTrain, mgsm } = plan.inputs;
+  return [
+    ...differences,
+    ...(await fileDifferences([plan.program.lock], programRoot)),
+    ...(await treeDifferences(baseline, true)),
+    ...(await treeDifferences(tokenizer, false)),
+    ...(await fileDifferences([mathDev, mathTrain, mgsm], folder)),
+    ...(await fileDifferences(Object.values(plan.data), folder)),
+  ];
+}

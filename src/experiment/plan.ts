@@ -1,0 +1,168 @@
+// The plan of an experiment: everything that is frozen before the first rollout, as one canonical JSON file.
+// Not the freezing (prepare-node.ts) and not the check (freeze-node.ts). Pure: opens no file.
+// Invariant: the file's bytes are the canonical JSON of what was parsed, so one SHA-256 stands for all of it.
+import { z } from 'zod';
+import { sha256Text } from '../journal-events.ts';
+import { canonicalBytes } from '../lib/canonical-json.ts';
+import { PlanError } from '../lib/errors.ts';
+import { sha256HexAsync } from '../lib/sha256.ts';
+import { issuesText } from '../lib/zod-issues.ts';
+import { type ResolvedRunConfig, resolveRunConfig } from '../run-config.ts';
+import { type Recipe, recipeSchema } from './recipe.ts';
+
+export const PLAN_FILE = 'plan.json';
+/** `<sha256>  plan.json`, as sha256sum writes and checks it. */
+export const PLAN_HASH_FILE = 'plan.sha256';
+
+export const ARMS = ['local', 'nemo-gym', 'openenv'] as const;
+
+const frozenFile = z.strictObject({ path: z.string(), bytes: z.int().min(0), sha256: sha256Text });
+export type FrozenFile = z.infer<typeof frozenFile>;
+
+const frozenTree = z.strictObject({
+  folder: z.string(),
+  /** Tree hash: SHA-256 of the canonical JSON of [[path, bytes, sha256], ...] in the order of `files`. */
+  treeSha256: sha256Text,
+  declaredIdentity: z.string().nullable(),
+  expect: sha256Text.nullable(),
+  /** Paths relative to the folder, sorted by UTF-8 bytes. */
+  files: z.array(frozenFile),
+});
+export type FrozenTree = z.infer<typeof frozenTree>;
+
+/** Files that `prepare` generated into the plan's folder. */
+const dataFile = frozenFile.extend({ items: z.int().min(1) });
+
+const ids = z.array(z.string()).min(1);
+
+export const planSchema = z.strictObject({
+  schema: z.literal('shaderl.plan/1'),
+  arm: z.enum(ARMS),
+  recipe: recipeSchema,
+  program: z.strictObject({
+    version: z.string(),
+    /** Runtime files (.ts, .mjs, .wgsl) by path from the program's root, and package.json. */
+    files: z.array(frozenFile).min(1),
+    /** package-lock.json: the dependencies. */
+    lock: frozenFile,
+  }),
+  kernels: z.strictObject({
+    family: z.enum(['portable', 'matrix']),
+    shaders: z.record(z.string(), sha256Text),
+  }),
+  inputs: z.strictObject({
+    baseline: frozenTree,
+    tokenizer: frozenTree,
+    /** SHA-256 of the chat template's text as it is used. */
+    chatTemplateSha256: sha256Text,
+    mathDev: frozenFile,
+    /** The SFT training file beside it, which the math items were shown to be disjoint from. */
+    mathTrain: frozenFile,
+    mgsm: frozenFile,
+  }),
+  data: z.strictObject({
+    train: dataFile,
+    dev: dataFile,
+    final: dataFile,
+    mathDev: dataFile,
+    mgsm: dataFile,
+    schedule: dataFile,
+  }),
+  disjointness: z.strictObject({
+    /** SFT lines that were read, and math items that were looked for in them. */
+    sftLines: z.int().min(0),
+    mathItems: z.int().min(0),
+    trainEpisodes: z.int().min(0),
+    heldOut: z.int().min(0),
+  }),
+  /** Resolved run configuration of the training, its `output` a name inside the plan's folder. */
+  training: z.record(z.string(), z.unknown()),
+  trainingSha256: sha256Text,
+  selectionRule: z.string(),
+  /** Items that a person or program looks at, chosen now. */
+  inspection: z.strictObject({ seed: z.int(), agent: ids, mgsm: ids }),
+});
+export type Plan = z.infer<typeof planSchema>;
+
+export interface LoadedPlan {
+  plan: Plan;
+  sha256: string;
+}
+
+export const TRAINING_FOLDER = 'training';
+
+/** The run configuration of a recipe's training with its base model. */
+export async function trainingConfig(
+  recipe: Recipe,
+  model: string,
+  change: { steps?: number; every?: number } = {},
+): Promise<ResolvedRunConfig> {
+  const { training, kernels, final } = recipe;
+  const config = {
+    ...training,
+    model,
+    output: TRAINING_FOLDER,
+    kernels,
+    steps: change.steps ?? training.steps,
+    checkpoints: { ...training.checkpoints, every: change.every ?? training.checkpoints.every },
+    // The experiment evaluates by its own stages; these two are here because the schema has them.
+    evaluation: { episodes: final.episodes, seeds: final.seeds, every: null },
+  };
+  return resolveRunConfig(JSON.stringify(config), `the training of recipe ${recipe.name}`);
+}
+
+/** The training of a plan, resolved again and checked against what the plan froze. Throws PlanError `plan-changed`. */
+export async function planTraining(plan: Plan, label: string): Promise<ResolvedRunConfig> {
+  const run = await resolveRunConfig(JSON.stringify(plan.training), `${label}, "training"`);
+  if (run.sha256 === plan.trainingSha256) return run;
+  throw new PlanError(
+    'plan-changed',
+    `reading ${label}: "training" resolves to SHA-256 ${run.sha256}; the plan froze ${plan.trainingSha256}. ` +
+      'Prepare a new plan with this program; this one belongs to another.',
+  );
+}
+
+/** The bytes of plan.json. */
+export function planBytes(plan: Plan): Uint8Array {
+  return canonicalBytes(plan);
+}
+
+export function planHashLine(sha256: string): string {
+  return `${sha256}  ${PLAN_FILE}\n`;
+}
+
+/**
+ * Parses plan.json. `hashLine` is the text of plan.sha256. Throws PlanError `bad-plan` or `plan-changed`, naming the
+ * file with the hash wanted and found.
+ */
+export async function parsePlan(bytes: Uint8Array, hashLine: string, label: string): Promise<LoadedPlan> {
+  const sha256 = await sha256HexAsync(bytes);
+  const frozen = hashLine.slice(0, 64);
+  if (hashLine !== planHashLine(sha256)) {
+    throw new PlanError(
+      'plan-changed',
+      `reading ${label}: found SHA-256 ${sha256}; wanted ${frozen}, as ${PLAN_HASH_FILE} beside it says. ` +
+        'A plan cannot be changed after `prepare`: restore it, or prepare a new one in another folder.',
+    );
+  }
+  let value: unknown;
+  try {
+    value = JSON.parse(new TextDecoder('utf-8', { fatal: true }).decode(bytes));
+  } catch (error) {
+    throw badPlan(label, error instanceof Error ? error.message : String(error), 'JSON');
+  }
+  const parsed = planSchema.safeParse(value);
+  if (!parsed.success) throw badPlan(label, issuesText(parsed.error, value), 'a shaderl.plan/1 file');
+  const canonical = canonicalBytes(parsed.data);
+  if (canonical.length !== bytes.length || canonical.some((byte, i) => byte !== bytes[i])) {
+    throw badPlan(label, 'JSON in another spelling or with other members', 'canonical JSON (RFC 8785)');
+  }
+  return { plan: parsed.data, sha256 };
+}
+
+function badPlan(label: string, found: string, wanted: string): PlanError {
+  return new PlanError(
+    'bad-plan',
+    `reading ${label}: found ${found}; wanted ${wanted}, as \`shaderl prepare\` writes it. Prepare a plan.`,
+  );
+}

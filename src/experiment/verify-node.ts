@@ -1,0 +1,238 @@
+// Verifies a finished or stopped experiment without a device: chains, hashes, seals, rules and figures.
+// Not a replay of the training. Invariant: every check reads the files again; a finding names the file, what was found
+// and what was wanted; it writes nothing.
+import { join, resolve } from 'node:path';
+import { auditRun } from '../audit-node.ts';
+import { checkpointFolder, verifyCheckpoint } from '../checkpoint.ts';
+import { parseEvaluation } from '../evaluation/results.ts';
+import { effectiveEntries, readJournal } from '../journal.ts';
+import { type JournalEntry, STAGES } from '../journal-events.ts';
+import { canonicalBytes, canonicalJson } from '../lib/canonical-json.ts';
+import { ShaderlError } from '../lib/errors.ts';
+import { sha256Hex } from '../lib/sha256-node.ts';
+import type { Storage } from '../lib/storage.ts';
+import { createNodeStorage } from '../lib/storage-node.ts';
+import { folderSource } from '../model/file-source-node.ts';
+import { treeSha256 } from '../model/tree-hash-node.ts';
+import { selectCandidate } from '../select.ts';
+import { compareBranches, differenceText } from './compare-branches.ts';
+import { EVIDENCE } from './context.ts';
+import { devPoint } from './evaluate-units.ts';
+import { evidenceProblem, namedFiles, sealedStep } from './evidence.ts';
+import { loadPlan, planDifferences } from './freeze-node.ts';
+import { mergedFolder, parseMergeAudit } from './merged.ts';
+import { PLAN_FILE, type Plan, TRAINING_FOLDER } from './plan.ts';
+import { experimentProgress } from './progress.ts';
+import { readBranch } from './qualify-resume.ts';
+
+export interface Check {
+  name: string;
+  passed: boolean;
+  /** What was checked, or the findings. */
+  detail: string[];
+}
+
+export interface Verification {
+  passed: boolean;
+  planSha256: string;
+  checks: Check[];
+}
+
+interface Subject {
+  folder: string;
+  plan: Plan;
+  planSha256: string;
+  storage: Storage;
+  training: Storage;
+  entries: JournalEntry[];
+  /** Report content, built again by the caller from the same files; null if that is not wanted. */
+  rebuild: ((folder: string) => Promise<string>) | null;
+}
+
+/** What a check found wrong; an empty list passes. */
+type Finder = (subject: Subject) => Promise<string[]>;
+
+const checks: [string, Finder][] = [
+  ['the program, the inputs and the data are as the plan froze them', unchangedPlan],
+  ['attempts and stages follow the protocol', protocolOrder],
+  ['every file that the journal names has the hash that it names', namedEvidence],
+  ['the resume qualification holds, compared again', requalified],
+  ['every sealed checkpoint verifies and holds the journaled adapter', checkpoints],
+  ['every training rollout passes the strict audit', audited],
+  ['every evaluation is of the journaled policy and family', evaluations],
+  ['the selection rule gives the recorded selection', selected],
+  ['the merged model is the audited one', merged],
+  ['the report follows from the files', reported],
+];
+
+async function unchangedPlan({ plan, folder }: Subject): Promise<string[]> {
+  const differences = await planDifferences(plan, folder);
+  return differences.map(
+    ({ file, frozen, found }) => `${file}: found ${found ?? 'no such file'}; wanted ${frozen ?? 'none'}`,
+  );
+}
+
+async function protocolOrder({ entries, planSha256 }: Subject): Promise<string[]> {
+  const found: string[] = [];
+  const start = entries[0];
+  if (start?.kind !== 'experiment-start' || start.data.planSha256 !== planSha256) {
+    const what = start?.kind === 'experiment-start' ? `plan ${start.data.planSha256}` : (start?.kind ?? 'nothing');
+    found.push(`journal.jsonl line 1: found ${what}; wanted experiment-start of plan ${planSha256}`);
+  }
+  let passed = 0;
+  let attempt = 0;
+  for (const entry of entries) {
+    const line = `journal.jsonl line ${entry.index + 1}`;
+    if (entry.kind === 'attempt-start') {
+      if (entry.data.attempt !== attempt + 1)
+        found.push(`${line}: found attempt ${entry.data.attempt}; wanted ${attempt + 1}`);
+      attempt = entry.data.attempt;
+      const { chargedSeconds } = experimentProgress(entries.slice(0, entry.index));
+      if (entry.data.chargedSeconds !== chargedSeconds) {
+        found.push(`${line}: found ${entry.data.chargedSeconds} s charged; wanted ${chargedSeconds}`);
+      }
+    }
+    if (entry.kind === 'stage-end') {
+      const wanted = STAGES[passed];
+      if (entry.data.stage !== wanted)
+        found.push(`${line}: found the end of ${entry.data.stage}; wanted that of ${wanted}`);
+      passed += 1;
+    }
+  }
+  return found;
+}
+
+async function namedEvidence({ storage, entries }: Subject): Promise<string[]> {
+  const found: string[] = [];
+  for (const named of namedFiles(entries)) {
+    const problem = await evidenceProblem(storage, named);
+    if (problem !== null) found.push(problem);
+  }
+  return found;
+}
+
+const hasPassed = ({ entries }: Subject, stage: string) =>
+  entries.some((entry) => entry.kind === 'stage-end' && entry.data.stage === stage);
+
+async function requalified(subject: Subject): Promise<string[]> {
+  if (!hasPassed(subject, 'qualification')) return [];
+  const { storage, folder, plan, planSha256 } = subject;
+  const record = JSON.parse(await storage.readText(EVIDENCE.resume)) as { folder: string; planSha256: string };
+  if (record.planSha256 !== planSha256) {
+    return [`${EVIDENCE.resume}: found a qualification of plan ${record.planSha256}; wanted ${planSha256}`];
+  }
+  const branch = (name: string) =>
+    readBranch(createNodeStorage(join(folder, record.folder, name)), name, plan.recipe.qualification.steps);
+  const whole = await branch('uninterrupted');
+  const found: string[] = [];
+  for (const name of ['repeat', 'resumed']) {
+    for (const difference of await compareBranches(whole, await branch(name))) {
+      found.push(`${record.folder}: ${differenceText(difference, ['uninterrupted', name])}`);
+    }
+  }
+  return found;
+}
+
+async function checkpoints(subject: Subject): Promise<string[]> {
+  const { training, plan } = subject;
+  if (!hasPassed(subject, 'training')) return [];
+  const { entries } = await readJournal(training, 'journal.jsonl');
+  const { steps, checkpoints: sealed } = plan.recipe.training;
+  for (let step = 1; step <= steps; step++) {
+    if (step % sealed.every !== 0 && step !== steps) continue;
+    await sealedStep(training, entries, step);
+    const { state } = await verifyCheckpoint(training, checkpointFolder(step));
+    if (state.planSha256 !== plan.trainingSha256) {
+      return [`${checkpointFolder(step)}: found configuration ${state.planSha256}; wanted ${plan.trainingSha256}`];
+    }
+  }
+  return [];
+}
+
+async function audited(subject: Subject): Promise<string[]> {
+  if (!hasPassed(subject, 'training')) return [];
+  return (await auditRun(join(subject.folder, TRAINING_FOLDER))).findings;
+}
+
+async function evaluations({ storage, training, entries, plan }: Subject): Promise<string[]> {
+  const found: string[] = [];
+  const steps = effectiveEntries((await readJournal(training, 'journal.jsonl')).entries);
+  for (const entry of entries) {
+    if (entry.kind !== 'evaluation') continue;
+    const { name, step, policy, result } = entry.data;
+    const { family, items, adapterSha256 } = parseEvaluation(await storage.readText(result.file), result.file);
+    const trained = steps.find((one) => one.kind === 'step' && one.data.step === step);
+    const wanted = step === 0 ? 'base' : trained?.kind === 'step' ? trained.data.adapterSha256 : 'a trained step';
+    if (policy !== wanted) found.push(`${name}: found policy ${policy}; wanted ${wanted}`);
+    // A merged model carries its adapter inside: the file then names none.
+    if (adapterSha256 !== null && adapterSha256 !== policy)
+      found.push(`${result.file}: found adapter ${adapterSha256}; wanted ${policy}`);
+    if (family !== plan.kernels.family)
+      found.push(`${result.file}: found family ${family}; wanted ${plan.kernels.family}`);
+    if (items.some(({ outcome }) => outcome === 'infrastructure'))
+      found.push(`${result.file}: found samples lost to a service; wanted none`);
+  }
+  return found;
+}
+
+async function selected(subject: Subject): Promise<string[]> {
+  if (!hasPassed(subject, 'selection')) return [];
+  const { storage, plan } = subject;
+  const points = [];
+  for (const step of [0, ...plan.recipe.dev.steps]) points.push(await devPoint(storage, plan.recipe, step));
+  const wanted = canonicalJson({ ...selectCandidate(points[0]!, points.slice(1)) });
+  const { schema: _schema, planSha256: _plan, ...recorded } = JSON.parse(await storage.readText(EVIDENCE.selection));
+  return canonicalJson(recorded) === wanted
+    ? []
+    : [`${EVIDENCE.selection}: found ${canonicalJson(recorded)}; wanted ${wanted}`];
+}
+
+async function merged(subject: Subject): Promise<string[]> {
+  const entry = subject.entries.findLast((one) => one.kind === 'stage-end' && one.data.stage === 'selection');
+  if (entry?.kind !== 'stage-end') return [];
+  const folder = mergedFolder(Number(entry.data.facts['assessed']));
+  const file = `${folder}/merge-audit.json`;
+  const { treeSha256: wanted } = parseMergeAudit(await subject.storage.readText(file), file);
+  const source = folderSource(join(subject.folder, folder));
+  const found = await treeSha256(
+    source,
+    (await source.list()).filter((name) => name !== 'merge-audit.json'),
+  );
+  return found === wanted ? [] : [`${folder}: found tree SHA-256 ${found}; wanted ${wanted}, as its audit says`];
+}
+
+async function reported(subject: Subject): Promise<string[]> {
+  const { storage, entries, rebuild, folder } = subject;
+  const entry = entries.findLast((one) => one.kind === 'stage-end' && one.data.stage === 'report');
+  if (entry?.kind !== 'stage-end' || !rebuild) return [];
+  const report = JSON.parse(await storage.readText('report.json')) as Record<string, unknown>;
+  const wanted = String(entry.data.facts['contentSha256']);
+  const found: string[] = [];
+  const written = sha256Hex(canonicalBytes(report['content']));
+  if (written !== wanted) found.push(`report.json: found content with SHA-256 ${written}; wanted ${wanted}`);
+  const again = await rebuild(folder);
+  if (again !== wanted) found.push(`the files: found a report with content ${again}; wanted ${wanted}`);
+  if (report['release_eligible'] !== false)
+    found.push('report.json: found release_eligible that is not false; wanted false');
+  return found;
+}
+
+/** Verifies an experiment's folder. Findings are returned; only a plan or journal that cannot be read throws. */
+export async function verifyExperiment(dir: string, rebuild: Subject['rebuild']): Promise<Verification> {
+  const folder = resolve(dir);
+  const { plan, sha256 } = await loadPlan(join(folder, PLAN_FILE), folder);
+  const storage = createNodeStorage(folder);
+  const { entries } = await readJournal(storage, 'journal.jsonl');
+  const training = createNodeStorage(join(folder, TRAINING_FOLDER));
+  const subject: Subject = { folder, plan, planSha256: sha256, storage, training, entries, rebuild };
+  const results: Check[] = [];
+  for (const [name, find] of checks) {
+    const detail = await find(subject).catch((error: unknown) => {
+      // A file that cannot be trusted at all is a finding of the check that read it.
+      if (error instanceof ShaderlError || error instanceof SyntaxError) return [error.message];
+      throw error;
+    });
+    results.push({ name, passed: detail.length === 0, detail });
+  }
+  return { passed: results.every(({ passed }) => passed), planSha256: sha256, checks: results };
+}

@@ -1,0 +1,151 @@
+// What a bf16 matrix needs to serve the subgroup-matrix products: a power-of-two scale, found on the device, and room for
+// packed activations. Not another copy of the weights: they stay packed bf16. Invariant: the scale depends on the
+// matrix alone, and elements that f16 cannot hold exactly under it are counted and reported.
+import { allocate, readU32, release, type View } from '../gpu/buffers.ts';
+import type { Gpu } from '../gpu/device.ts';
+import { ceilDiv, padded } from '../gpu/kernel.ts';
+import { createRecorder, type Recorder } from '../gpu/recorder.ts';
+import { matrixFeature } from '../kernels/matrix-index.ts';
+import { matrixWidth, tallTile } from '../kernels/matrix-tiles.ts';
+import { matrixWeightScan, shiftBias } from '../kernels/matrix-weight-scan.ts';
+import { DeviceError, ModelFileError } from '../lib/errors.ts';
+import { type GpuMatrix, type GpuModel, groupNames } from './weights.ts';
+
+/** Packed rows of one product: the buffers grow with the largest, each recorder has its own. */
+export interface PackedScratch {
+  packed: View;
+  scales: View;
+}
+
+/** A matrix of the family. */
+export interface MatrixOperand {
+  /** 2^shift: weights are staged as f16 times this. */
+  scale: number;
+  /** Buffers for `rows` packed rows of `width` elements; the same ones until a product needs larger ones. */
+  scratch(r: Recorder, rows: number, width: number): PackedScratch;
+}
+
+/** How a model's matrices came out. */
+export interface MatrixReport {
+  /** Matrices that the family's kernels multiply, and those that stay portable (f32, or of an unsuitable width). */
+  matrices: number;
+  portable: string[];
+  /** Weights in the former, and how many of them f16 cannot hold exactly under their matrix's scale. */
+  elements: number;
+  inexact: number;
+  /** The matrices with such weights. */
+  worst: { name: string; inexact: number; largest: number }[];
+}
+
+const operands = new WeakMap<GpuMatrix, MatrixOperand>();
+
+/** The operand of a matrix of the family; undefined for a portable one. */
+export function matrixOperand(weight: GpuMatrix): MatrixOperand | undefined {
+  return operands.get(weight);
+}
+
+function suits(weight: GpuMatrix): boolean {
+  return (
+    weight.bf16 &&
+    weight.columns % matrixWidth === 0 &&
+    weight.parts.every(({ firstRow }) => firstRow % matrixWidth === 0)
+  );
+}
+
+function createScratch(gpu: Gpu, kept: View[]): MatrixOperand['scratch'] {
+  const byRecorder = new WeakMap<Recorder, PackedScratch>();
+  const take = (label: string, bytes: number) => {
+    const view = allocate(gpu, label, bytes);
+    kept.push(view);
+    return view;
+  };
+  return (r, rows, width) => {
+    const tall = ceilDiv(rows, tallTile) * tallTile;
+    const known = byRecorder.get(r);
+    if (known && known.packed.size >= tall * width * 2 && known.scales.size >= tall * 4) return known;
+    // Commands recorded before still read the smaller buffers, so they live until the model goes.
+    const made = {
+      packed: take('matrix.packed', Math.max(tall * width * 2, known?.packed.size ?? 0)),
+      scales: take('matrix.scales', Math.max(tall * 4, known?.scales.size ?? 0)),
+    };
+    byRecorder.set(r, made);
+    return made;
+  };
+}
+
+function namedMatrices(model: GpuModel): [string, GpuMatrix][] {
+  const layers = model.layers.flatMap((layer, i) =>
+    groupNames.map((name): [string, GpuMatrix] => [`layers.${i}.${name}`, layer.groups[name].weight]),
+  );
+  return [['head', model.head], ...layers];
+}
+
+const words = (weight: GpuMatrix, rows: number) => (rows * padded(weight.columns)) / 2;
+
+/**
+ * Makes a loaded model use the family in every linear layer and the head. Returns the model (to be destroyed instead of
+ * the one given) and a report.
+ * @throws DeviceError `no-subgroup-matrix`, ModelFileError `non-finite-weight`.
+ */
+export async function useMatrixFamily(gpu: Gpu, model: GpuModel): Promise<{ model: GpuModel; report: MatrixReport }> {
+  if (!gpu.device.features.has(matrixFeature)) {
+    throw new DeviceError(
+      'no-subgroup-matrix',
+      `choosing the kernel family matrix: ${gpu.identity.device} was opened without ${matrixFeature}; wanted f16 subgroup ` +
+        'matrices. Use the family portable.',
+    );
+  }
+  const named = namedMatrices(model);
+  const suited = named.filter(([, weight]) => suits(weight));
+  const r = createRecorder(gpu);
+  const kept: View[] = [];
+  const scratch = createScratch(gpu, kept);
+  const tallies = suited.map(([name]) => allocate(gpu, `${name} tally`, 8));
+  const scan = (i: number, count: boolean, shift: number) => {
+    const weight = suited[i]![1];
+    for (const part of weight.parts) {
+      const params = { words: words(weight, part.rows), shift: shift + shiftBias };
+      r.dispatch(matrixWeightScan, [part.view, tallies[i]!], params, [1024, 1, 1], { COUNT: count ? 1 : 0 });
+    }
+  };
+  const report: MatrixReport = {
+    matrices: suited.length,
+    portable: named.filter(([, weight]) => !suits(weight)).map(([name]) => name),
+    elements: suited.reduce((sum, [, { rows, columns }]) => sum + rows * columns, 0),
+    inexact: 0,
+    worst: [],
+  };
+  try {
+    suited.forEach((_, i) => {
+      scan(i, false, 0);
+    });
+    r.submit();
+    const tops: number[] = [];
+    for (const tally of tallies) tops.push((await readU32(gpu, tally, 1))[0]!);
+    for (const [i, [name, weight]] of suited.entries()) {
+      const exponent = tops[i]! >>> 7;
+      if (exponent === 255) {
+        const message = `preparing ${name} for subgroup matrices: a weight is NaN or infinite; wanted finite ones. Check the checkpoint.`;
+        throw new ModelFileError('non-finite-weight', message);
+      }
+      // The largest weight comes into [2^14, 2^15); a factor must be an f32, and so must its inverse.
+      const shift = tops[i] === 0 ? 0 : Math.min(126, 14 - (exponent - 127));
+      operands.set(weight, { scale: 2 ** shift, scratch });
+      scan(i, true, shift);
+    }
+    r.submit();
+    for (const [i, [name]] of suited.entries()) {
+      const inexact = (await readU32(gpu, tallies[i]!, 1, 1))[0]!;
+      report.inexact += inexact;
+      const largest = new Float32Array(Uint32Array.of(tops[i]! << 16).buffer)[0]!;
+      if (inexact > 0) report.worst.push({ name, inexact, largest });
+    }
+  } finally {
+    for (const tally of tallies) release(gpu, tally);
+  }
+  const destroy = () => {
+    model.destroy();
+    for (const view of kept) release(gpu, view);
+  };
+  return { model: { ...model, destroy }, report };
+}

@@ -1,0 +1,149 @@
+import { describe, expect, test } from 'vitest';
+import { namedShapes, randomSource } from '../../bench/models.ts';
+import { peerShapes } from '../../bench/peers/run.ts';
+import type { BenchResult } from '../../bench/run.ts';
+import { settingsFor } from '../../bench/settings.ts';
+import { benchText } from '../../bench/text.ts';
+import { chromeTrace, type Span, summarise } from '../../src/gpu/timing.ts';
+import { decodeToF32 } from '../../src/lib/half.ts';
+import { type ModelFiles, openModelFiles } from '../../src/model/model-files.ts';
+import type { WeightChunk } from '../../src/model/weight-chunks.ts';
+
+const span = (kernel: string, phase: string, startNs: number, durationNs: number): Span => ({
+  kernel,
+  phase,
+  startNs,
+  durationNs,
+  grid: [2, 3, 1],
+});
+const spans = [
+  span('matmul', 'decode', 5000, 1000),
+  span('rmsnorm', 'decode', 7000, 3000),
+  span('matmul', 'train', 20_000, 4000),
+];
+
+describe('GPU times', () => {
+  test('are summed by kernel, the longest first', () => {
+    expect(summarise(spans)).toEqual([
+      { kernel: 'matmul', dispatches: 2, ms: 0.005 },
+      { kernel: 'rmsnorm', dispatches: 1, ms: 0.003 },
+    ]);
+  });
+
+  test('are written as Chrome trace events in microseconds from the first dispatch, a track a phase', () => {
+    const { traceEvents } = JSON.parse(chromeTrace(spans, 'a device')) as { traceEvents: Record<string, unknown>[] };
+    expect(traceEvents.filter(({ ph }) => ph === 'M').map(({ args }) => args)).toEqual([
+      { name: 'a device' },
+      { name: 'decode' },
+      { name: 'train' },
+    ]);
+    const whole = traceEvents.filter(({ ph }) => ph === 'X');
+    expect(whole.map(({ name, ts, dur, tid }) => [name, ts, dur, tid])).toEqual([
+      ['matmul', 0, 1, 0],
+      ['rmsnorm', 2, 3, 0],
+      ['matmul', 15, 4, 1],
+    ]);
+    expect(whole[0]!['args']).toEqual({ grid: '2x3x1' });
+  });
+});
+
+async function chunks(files: ModelFiles, ref: ReturnType<ModelFiles['weight']>, bytes: number) {
+  const all: WeightChunk[] = [];
+  for await (const chunk of files.readWeightChunks(ref, bytes)) all.push(chunk);
+  return all;
+}
+
+describe('models with random weights', () => {
+  test('open as checkpoints of their named shape', async () => {
+    const { architecture, tensors } = await openModelFiles(randomSource('qwen3-1.7b'));
+    expect(architecture).toMatchObject({
+      layers: 28,
+      hiddenSize: 2048,
+      heads: 16,
+      kvHeads: 8,
+      headDim: 128,
+      tied: true,
+    });
+    const parameters = [...tensors.values()].reduce((sum, { lengthBytes }) => sum + lengthBytes / 2, 0);
+    expect(parameters).toBe(1_720_574_976);
+  });
+
+  test('give the same bytes however they are read, ones in norms and small finite values in matrices', async () => {
+    const source = randomSource('qwen3-0.6b');
+    const files = await openModelFiles(source);
+    const norm = files.weight('model.layers.3.input_layernorm.weight');
+    const [chunk] = await chunks(files, norm, 2 ** 20);
+    expect(new Set(chunk!.values)).toEqual(new Set([0x3f80]));
+    const middle = 400_000_001;
+    const whole = await source.read('model.safetensors', middle, 3_000_000);
+    const parts = [
+      await source.read('model.safetensors', middle, 1_048_577),
+      await source.read('model.safetensors', middle + 1_048_577, 3_000_000 - 1_048_577),
+    ];
+    expect(Buffer.concat(parts).equals(whole)).toBe(true);
+    const query = files.weight('model.layers.0.self_attn.q_proj.weight');
+    const [first] = await chunks(files, query, 2 ** 22);
+    const values = decodeToF32(new Uint8Array(first!.values.buffer), 'BF16');
+    expect(values.every((value) => Math.abs(value) <= 0.035)).toBe(true);
+    expect(new Set(values.subarray(0, 4096)).size).toBeGreaterThan(500);
+  });
+
+  test('have the published names', () => {
+    expect(Object.keys(namedShapes)).toEqual(['qwen3-0.6b', 'qwen3-1.7b', 'qwen3-4b']);
+  });
+});
+
+const result: BenchResult = {
+  schema: 'shaderl.bench/1',
+  device: { name: 'd', description: 'a device', software: true, dawn: 'webgpu 0', toggles: [] },
+  family: 'portable',
+  variant: 'lanes',
+  model: { label: 'm', parameters: 4e5, weightBytes: 8e5, loadSeconds: 0.02 },
+  settings: settingsFor(4e5, true),
+  limits: { copyGBs: 10, matmulGflops: 20, matmulShape: '512x512x512' },
+  kernels: {
+    matmul: [
+      { layer: 'qkv', shape: '16x256x96', ms: 0.1, gflops: 7.86, ofLimit: 0.39, weightGBs: 0.5, ofCopy: 0.05 },
+      { layer: 'head', shape: '4096x8192x4096', ms: 9e3, gflops: 30, ofLimit: 1.5, weightGBs: 0.1, ofCopy: 0.01 },
+    ],
+    trace: [{ phase: 'decode', kernel: 'matmul-lanes', dispatches: 4, ms: 1.5 }],
+  },
+  decode: [{ batch: 8, context: 256, ms: 12, bestMs: 11, tokensPerSecond: 667, weightGBs: 0.07, ofCopy: 0.007 }],
+  prefill: { sequences: 8, tokens: 1680, ms: 300, tokensPerSecond: 5600 },
+  train: { sequences: 8, tokens: 2192, seconds: 2, tokensPerSecond: 1096 },
+  step: null,
+  memoryBytes: 1e8,
+  skipped: [{ what: 'step', reason: 'no room' }],
+};
+
+describe('the bench', () => {
+  test('shows every figure and every reason for a missing one', () => {
+    const peers = {
+      peers: { tfjs: { '16x256x96': { ours: 0.1, peer: 0.35, unit: 'ms', ratio: 3.5 } } },
+      notes: { tfjs: 'the same adapter' },
+      skipped: [{ what: 'peer transformers', reason: 'no module named torch' }],
+    };
+    const text = benchText(result, peers);
+    for (const part of [
+      '10.0 GB/s',
+      '16x256x96',
+      '39 %',
+      '5600 tokens/s',
+      '3.50 x',
+      'matmul-lanes',
+      'no module named torch',
+    ])
+      expect(text).toContain(part);
+    expect(text).toContain('skipped step: no room');
+  });
+
+  test('leaves products out of the peers that a software adapter would not end', () => {
+    expect(peerShapes(result).map(({ shape }) => shape)).toEqual(['16x256x96']);
+    expect(peerShapes({ ...result, device: { ...result.device, software: false } })).toHaveLength(2);
+  });
+
+  test('measures a group of four with 256 prompt and 512 new tokens on a GPU', () => {
+    expect(settingsFor(1.7e9, false)).toMatchObject({ group: 4, promptTokens: 256, newTokens: 512, rank: 16 });
+    expect(settingsFor(1.7e9, true).newTokens).toBeLessThan(8);
+  });
+});
