@@ -26,7 +26,7 @@ import { ensureQualifiedDevice, requireQualifiedDevice } from '../src/qualificat
 import { createSampler } from '../src/rollout/sampler.ts';
 import type { ResolvedRunConfig, RunConfig } from '../src/run-config.ts';
 import { type SealedState, train } from '../src/train.ts';
-import { decodeTrainState, encodeTrainState, type TrainState } from '../src/train-state.ts';
+import { decodeTrainState, encodeTrainState } from '../src/train-state.ts';
 import { auditPorts } from './audit-ports.ts';
 import { spawnGermanEnvironment } from './env-node.ts';
 import { runVersions, shaderDigests } from './run-identity.ts';
