@@ -1,6 +1,7 @@
 // `shaderl quickstart` (npm start): the whole job on the embedded policy, from checkpoint to report.
 import { join } from 'node:path';
-import type { Command } from 'commander';
+import { type Command, Option } from 'commander';
+import type { KernelFamily } from '../../src/gpu/device.ts';
 import type { QuickstartSummary } from '../../workers/quickstart-node.ts';
 import { addCommand, numberOption, seedRange } from '../command.ts';
 import { interruptible } from '../interrupt.ts';
@@ -12,6 +13,7 @@ interface QuickstartOptions {
   output: string;
   steps?: number;
   seed?: number;
+  family?: KernelFamily;
 }
 
 export function addQuickstart(program: Command, openSession: OpenSession): void {
@@ -28,15 +30,17 @@ export function addQuickstart(program: Command, openSession: OpenSession): void 
       numberOption('--steps <n>', 'optimizer steps (default: enough to show learning)', { min: 1, integer: true }),
     )
     .addOption(numberOption('--seed <n>', "seed of the training (default: the recipe's)", seedRange))
+    .addOption(new Option('--family <family>', "kernel family (default: the recipe's)").choices(['portable', 'matrix']))
     .action(async (options: QuickstartOptions) => {
       const session = openSession(options);
       const { quickstart } = await import('../../workers/quickstart-node.ts');
-      const { output, steps, seed } = options;
+      const { output, steps, seed, family } = options;
       const summary = await interruptible(session.progress, (shouldStop) =>
         quickstart({
           output,
           ...(steps === undefined ? {} : { steps }),
           ...(seed === undefined ? {} : { seed }),
+          ...(family === undefined ? {} : { family }),
           shouldStop,
           progress: {
             ...runProgress(session.progress),
