@@ -44,17 +44,23 @@ export async function bestMs(gpu: Gpu, inner: number, budgetMs: number, work: ()
   return best;
 }
 
-/** Milliseconds of an asynchronous `work`: best and median of what fits the budget, after one call and 250 ms. */
+/**
+ * Milliseconds of an asynchronous `work`: best and median of at least `repeats` calls, more where they fit the budget,
+ * after one call and 250 ms. One repeat is taken as it is, without a call before it.
+ */
 export async function stepMs(
   budgetMs: number,
+  repeats: number,
   work: () => Promise<unknown>,
 ): Promise<{ best: number; median: number }> {
   const began = performance.now();
-  do await work();
-  while (performance.now() - began < WARM_MS);
+  if (repeats > 1) {
+    do await work();
+    while (performance.now() - began < WARM_MS);
+  }
   const times: number[] = [];
   const start = performance.now();
-  while (times.length < 3 || (times.length < 50 && performance.now() - start < budgetMs)) {
+  while (times.length < repeats || (times.length < 50 && performance.now() - start < budgetMs)) {
     const from = performance.now();
     await work();
     times.push(performance.now() - from);

@@ -70,6 +70,8 @@ export interface BenchResult {
 export interface BenchOptions {
   batches?: readonly number[];
   contexts?: readonly number[];
+  /** Other sizes than those for the device and model. */
+  settings?: Partial<BenchSettings>;
   onProgress?: (text: string) => void;
   /** Gets the spans of the traced phases. */
   onSpans?: (spans: readonly Span[]) => void;
@@ -152,6 +154,12 @@ async function traceFigures(
   }
 }
 
+/** The training step within a whole one, where it is not measured apart. */
+function trainOfStep({ group, promptTokens, newTokens, trainSeconds: seconds }: StepFigure) {
+  const tokens = group * (promptTokens + newTokens);
+  return { sequences: group, tokens, seconds, tokensPerSecond: tokens / seconds };
+}
+
 /** Runs the whole bench on a device. */
 export async function runBench(gpu: Gpu, source: FileSource, options: BenchOptions = {}): Promise<BenchResult> {
   const say = options.onProgress ?? (() => {});
@@ -162,8 +170,9 @@ export async function runBench(gpu: Gpu, source: FileSource, options: BenchOptio
   const wanted = settingsFor(parameters, identity.software);
   const settings: BenchSettings = {
     ...wanted,
-    batches: options.batches ?? wanted.batches,
-    contexts: options.contexts ?? wanted.contexts,
+    ...options.settings,
+    ...(options.batches ? { batches: options.batches } : {}),
+    ...(options.contexts ? { contexts: options.contexts } : {}),
   };
   const r = createRecorder(gpu);
   say('measuring copy bandwidth and matmul rate');
@@ -214,10 +223,11 @@ export async function runBench(gpu: Gpu, source: FileSource, options: BenchOptio
     say('prefill');
     result.prefill = await measurePrefill(gpu, model, trainer, settings);
     say('training step');
-    result.train = await measureTrain(gpu, model, trainer, settings);
+    if (settings.repeats > 1) result.train = await measureTrain(gpu, model, trainer, settings);
     result.memoryBytes = deviceBytes(gpu);
     say('whole step');
     result.step = await measureStep(gpu, model, trainer, settings);
+    result.train ??= trainOfStep(result.step);
     if (gpu.device.features.has('timestamp-query')) {
       say('GPU time by kernel');
       const { figures, spans } = await traceFigures(gpu, model, trainer, settings);

@@ -76,7 +76,7 @@ export async function measureDecode(
       const sampler = samplerOf(gpu, model, trainer.adapter.layout, batch, context, batch);
       sampler.use(trainer.adapter);
       try {
-        const { best, median } = await stepMs(settings.budgetMs, () =>
+        const { best, median } = await stepMs(settings.budgetMs, settings.repeats, () =>
           decodeOnce(sampler, batch, context, model.architecture.vocabSize),
         );
         const weightGBs = model.bytes / median / 1e6;
@@ -110,7 +110,7 @@ export async function measurePrefill(gpu: Gpu, model: GpuModel, trainer: Trainer
       tokens: Array.from({ length: promptTokens }, (_, t) => token(vocabSize, t + slot)),
       key: key(slot, promptTokens),
     }));
-    const { median } = await stepMs(settings.budgetMs, () => sampler.step(work));
+    const { median } = await stepMs(settings.budgetMs, settings.repeats, () => sampler.step(work));
     const tokens = group * promptTokens;
     return { sequences: group, tokens, ms: median, tokensPerSecond: (tokens / median) * 1000 };
   } finally {
@@ -166,7 +166,9 @@ export function groupIds(settings: BenchSettings, vocabulary: number): number[][
 export async function measureTrain(gpu: Gpu, model: GpuModel, trainer: Trainer, settings: BenchSettings) {
   const ids = groupIds(settings, model.architecture.vocabSize);
   let update = 1;
-  const { best } = await stepMs(settings.budgetMs, () => trainOnce(trainer, ids, settings.promptTokens, update++));
+  const { best } = await stepMs(settings.budgetMs, settings.repeats, () =>
+    trainOnce(trainer, ids, settings.promptTokens, update++),
+  );
   await finish(gpu);
   const tokens = ids.reduce((sum, own) => sum + own.length, 0);
   return { sequences: settings.group, tokens, seconds: best / 1000, tokensPerSecond: (tokens / best) * 1000 };

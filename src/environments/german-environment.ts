@@ -23,8 +23,8 @@ interface Session {
 }
 
 /**
- * An environment with no open sessions. Session ids are `<task id>#<n>`, n counting this task's openings, so a resumed
- * run that opens the same tasks gets the same ids. The same task may be open several times (the members of a group).
+ * An environment with no open sessions. Session ids are `<task id>#<n>`, n counting this task's openings since none was
+ * open: a run that resumes in any epoch gets the ids that the uninterrupted one got. The same task may be open several times (the members of a group).
  */
 export function createGermanEnvironment(): EnvironmentPort {
   const sessions = new Map<string, Session>();
@@ -99,6 +99,9 @@ export function createGermanEnvironment(): EnvironmentPort {
     async close(sessionId) {
       find('closing', sessionId);
       sessions.delete(sessionId);
+      const taskId = sessionId.slice(0, sessionId.lastIndexOf('#'));
+      const stillOpen = [...sessions.keys()].some((id) => id.startsWith(`${taskId}#`));
+      if (!stillOpen) openings.delete(taskId);
     },
   };
 }

@@ -215,4 +215,16 @@ describe('misuse of the port throws EnvError', () => {
   it('for a task of another environment', async () => {
     expect(await codeOf(createGermanEnvironment().open({ id: 'x', payload: { question: 'Was?' } }))).toBe('bad-task');
   });
+
+  test('numbers the openings of a task anew once none of its sessions is open, as a resumed run would', async () => {
+    const environment = createGermanEnvironment();
+    const [task] = trainTasks(1, 1);
+    const first = [await environment.open(task!), await environment.open(task!)];
+    expect(first.map(({ sessionId }) => sessionId)).toEqual([`${task!.id}#1`, `${task!.id}#2`]);
+    await environment.close(first[0]!.sessionId);
+    expect((await environment.open(task!)).sessionId).toBe(`${task!.id}#3`);
+    await environment.close(first[1]!.sessionId);
+    await environment.close(`${task!.id}#3`);
+    expect((await environment.open(task!)).sessionId).toBe(`${task!.id}#1`);
+  });
 });

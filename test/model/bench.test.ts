@@ -1,0 +1,43 @@
+// The bench on a tiny model: every figure is there, positive, and held against the limits that were measured.
+import { expect, test } from 'vitest';
+import { runBench } from '../../bench/run.ts';
+import type { Span } from '../../src/gpu/timing.ts';
+import { folderSource } from '../../src/model/file-source-node.ts';
+import { goldenPath } from '../support/golden.ts';
+import { useGpu } from '../support/gpu.ts';
+
+const gpu = useGpu();
+
+test('measures limits, products, decoding, prefill, training, a whole step and GPU time by kernel', async () => {
+  const spans: Span[] = [];
+  const result = await runBench(gpu(), folderSource(goldenPath('tiny-qwen3-tied')), {
+    batches: [1, 3],
+    contexts: [8, 16],
+    settings: { kernelRows: 40, group: 2, promptTokens: 6, newTokens: 3, rank: 4, budgetMs: 1 },
+    onSpans: (all) => spans.push(...all),
+  });
+  const { limits, kernels, decode, prefill, train, step } = result;
+  expect(result.skipped).toEqual([]);
+  for (const value of [limits.copyGBs, limits.matmulGflops, prefill?.ms, train?.seconds, step?.seconds])
+    expect(value).toBeGreaterThan(0);
+  expect(kernels.matmul.map(({ layer }) => layer)).toEqual(
+    ['qkv', 'o', 'gateUp', 'down', 'head'].flatMap((layer, _, all) => (layer === 'qkv' ? [...all, ...all] : [])),
+  );
+  for (const { shape, ms, gflops, ofLimit } of kernels.matmul) {
+    const flops = shape.split('x').reduce((product, extent) => product * Number(extent), 2);
+    expect(gflops).toBeCloseTo(flops / ms / 1e6, 6);
+    expect(ofLimit).toBeCloseTo(gflops / limits.matmulGflops, 9);
+  }
+  expect(decode.map(({ batch, context }) => [batch, context])).toEqual([
+    [1, 8],
+    [3, 8],
+    [1, 16],
+    [3, 16],
+  ]);
+  expect(step!.generateSeconds + step!.trainSeconds).toBeCloseTo(step!.seconds, 6);
+  expect(train!.tokens).toBe(2 * (6 + 3));
+  if (gpu().device.features.has('timestamp-query')) {
+    expect(new Set(kernels.trace.map(({ phase }) => phase)).size).toBe(2);
+    expect(kernels.trace.reduce((sum, { dispatches }) => sum + dispatches, 0)).toBe(spans.length);
+  }
+});
