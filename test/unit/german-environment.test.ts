@@ -216,7 +216,7 @@ describe('misuse of the port throws EnvError', () => {
     expect(await codeOf(createGermanEnvironment().open({ id: 'x', payload: { question: 'Was?' } }))).toBe('bad-task');
   });
 
-  test('numbers the openings of a task anew once none of its sessions is open, as a resumed run would', async () => {
+  it('numbers the openings of a task anew once none of its sessions is open, as a resumed run would', async () => {
     const environment = createGermanEnvironment();
     const [task] = trainTasks(1, 1);
     const first = [await environment.open(task!), await environment.open(task!)];
