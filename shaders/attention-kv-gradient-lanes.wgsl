@@ -1,6 +1,7 @@
-// The sums of attention-kv-gradient.wgsl, bit for bit, for software adapters with subgroups of eight: see there.
-// A lane owns four dimensions of eight keys; each lane loads the weight of one of the keys for all eight. Rows in the order
-// of the batch, heads in order, one accumulator an output; rows that come before a key leave its sums as they are.
+// The sums of attention-kv-gradient.wgsl, bit for bit, for software adapters with subgroups of eight: see there. A
+// lane owns four dimensions of eight keys; each lane loads the weight of one of the keys for all eight. Rows in the
+// order of the batch, heads in order, one accumulator an output; rows that come before a key leave its sums as they
+// are.
 enable subgroups;
 
 struct Params {

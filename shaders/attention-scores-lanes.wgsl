@@ -1,7 +1,7 @@
-// The scores of attention-scores.wgsl, bit for bit, for software adapters with subgroups of eight: see there.
-// A lane owns four keys for PAIRS (1, 2, 4 or 8) pairs of a row and a query head that share a key-value head. A tile's rows
-// of one slot are done together, because they share the loads of the cache; each lane loads one quad of a query for all
-// eight. d ascending, one accumulator an output.
+// The scores of attention-scores.wgsl, bit for bit, for software adapters with subgroups of eight: see there. A lane
+// owns four keys for PAIRS (1, 2, 4 or 8) pairs of a row and a query head that share a key-value head. A tile's rows
+// of one slot are done together, because they share the loads of the cache; each lane loads one quad of a query for
+// all eight. d ascending, one accumulator an output.
 enable subgroups;
 
 struct Params {

@@ -1,7 +1,8 @@
-// The sums of attention-values.wgsl, bit for bit, for software adapters with subgroups of eight: see there.
-// A lane owns four dimensions for PAIRS (1, 2, 4 or 8) pairs of a row and a query head that share a key-value head. A tile's
-// rows of one slot are done together as far as all of them see the keys, because they share the loads of the cache; each
-// lane loads one quad of weights for all eight. The rest of each row follows on its own. j ascending, one accumulator.
+// The sums of attention-values.wgsl, bit for bit, for software adapters with subgroups of eight: see there. A lane
+// owns four dimensions for PAIRS (1, 2, 4 or 8) pairs of a row and a query head that share a key-value head. A tile's
+// rows of one slot are done together as far as all of them see the keys, because they share the loads of the cache;
+// each lane loads one quad of weights for all eight. The rest of each row follows on its own. j ascending, one
+// accumulator.
 enable subgroups;
 
 struct Params {

@@ -1,7 +1,7 @@
-// The product of matmul.wgsl, bit for bit, for software adapters with subgroups of eight: see there for x, w, out and modes.
-// There a load costs as much as many multiplications and is never shared between lanes. So each lane loads one quad of
-// a row of x for all eight, and the lanes read it from its register in the order of k. One f32 accumulator an output, k
-// ascending, one fma a step. A lane owns ROWS (1, 4 or 8) rows by four columns, or by one column (NARROW).
+// The product of matmul.wgsl, bit for bit, for software adapters with subgroups of eight: see there for x, w, out and
+// modes. There a load costs as much as many multiplications and is never shared between lanes. So each lane loads one
+// quad of a row of x for all eight, and the lanes read it from its register in the order of k. One f32 accumulator an
+// output, k ascending, one fma a step. A lane owns ROWS (1, 4 or 8) rows by four columns, or by one column (NARROW).
 enable subgroups;
 
 struct Params {

@@ -1,7 +1,7 @@
-// The product of matmul-nn.wgsl, bit for bit, for GPUs: see there for x, w, out and modes.
-// A workgroup of 16 x 16 threads owns 128 x 128 outputs, a thread 8 x 8 of them, sixteen apart in rows and in quads of columns. Panels of
-// sixteen n stand in workgroup memory (16 KiB, what WebGPU core allows); the next panel is loaded into registers before
-// the current one is multiplied. One f32 accumulator an output, n ascending, one fma a step.
+// The product of matmul-nn.wgsl, bit for bit, for GPUs: see there for x, w, out and modes. A workgroup of 16 x 16
+// threads owns 128 x 128 outputs, a thread 8 x 8 of them, sixteen apart in rows and in quads of columns. Panels of
+// sixteen n stand in workgroup memory (16 KiB, what WebGPU core allows); the next panel is loaded into registers
+// before the current one is multiplied. One f32 accumulator an output, n ascending, one fma a step.
 struct Params {
   rows: u32,
   columns: u32,
@@ -94,7 +94,8 @@ fn main(@builtin(workgroup_id) wg: vec3<u32>, @builtin(local_invocation_index) t
   let n = wg.x * 128u + tx * 4u;
   let quads = (p.n + 3u) / 4u;
   let end = p.n - 1u;
-  // What this thread loads of a panel: two quads of x (one of four rows apart by 64), two quads of w (n apart by eight).
+  // What this thread loads of a panel: two quads of x (one of four rows apart by 64), two quads of w (n apart by
+  // eight).
   let loadK = thread % 4u;
   let loadRow = thread / 4u;
   let x0 = p.xOffset4 + min(wg.y * 128u + loadRow, last) * p.xStride4;

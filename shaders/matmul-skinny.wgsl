@@ -70,7 +70,11 @@ fn step(acc: f32, a: vec4<f32>, b: vec4<f32>) -> f32 {
 }
 
 @compute @workgroup_size(64)
-fn main(@builtin(workgroup_id) wg: vec3<u32>, @builtin(num_workgroups) groups: vec3<u32>, @builtin(local_invocation_index) thread: u32) {
+fn main(
+  @builtin(workgroup_id) wg: vec3<u32>,
+  @builtin(num_workgroups) groups: vec3<u32>,
+  @builtin(local_invocation_index) thread: u32,
+) {
   let column = (wg.y * groups.x + wg.x) * 16u;
   let n = column + thread % 16u;
   let m = thread / 16u;

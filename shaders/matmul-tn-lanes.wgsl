@@ -1,8 +1,8 @@
-// The product of matmul-tn.wgsl, bit for bit, for software adapters with subgroups of eight; the roles of a and b may be
-// swapped, so the output has a stride for each index:
+// The product of matmul-tn.wgsl, bit for bit, for software adapters with subgroups of eight; the roles of a and b may
+// be swapped, so the output has a stride for each index:
 // out[i, j] = scale * sum_m a[m, i] * b[m, j]        (mode 0), or added to out[i, j] (mode 2).
-// Each lane loads eight i of one token for all eight lanes, which read them from its register in the order of tokens. One
-// accumulator an output, m ascending. A lane owns eight i by four j.
+// Each lane loads eight i of one token for all eight lanes, which read them from its register in the order of tokens.
+// One accumulator an output, m ascending. A lane owns eight i by four j.
 enable subgroups;
 
 struct Params {

@@ -1,5 +1,5 @@
-// The gradient of rmsnorm-backward.wgsl, bit for bit, for software adapters: see there. One thread a row and no workgroup
-// memory; the 64 partial sums of that kernel are made one after the other and added in their order.
+// The gradient of rmsnorm-backward.wgsl, bit for bit, for software adapters: see there. One thread a row and no
+// workgroup memory; the 64 partial sums of that kernel are made one after the other and added in their order.
 struct Params {
   rows: u32,
   columns: u32,
@@ -16,7 +16,11 @@ override ADD: bool = true;
 @group(0) @binding(4) var<storage, read_write> dx: array<vec4<f32>>;  // [rows, k4]
 
 @compute @workgroup_size(8)
-fn main(@builtin(workgroup_id) wg: vec3<u32>, @builtin(num_workgroups) groups: vec3<u32>, @builtin(local_invocation_index) thread: u32) {
+fn main(
+  @builtin(workgroup_id) wg: vec3<u32>,
+  @builtin(num_workgroups) groups: vec3<u32>,
+  @builtin(local_invocation_index) thread: u32,
+) {
   let r = (wg.y * groups.x + wg.x) * 8u + thread;
   if (r >= p.rows) {
     return;

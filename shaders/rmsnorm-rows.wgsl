@@ -14,7 +14,11 @@ struct Params {
 @group(0) @binding(3) var<storage, read_write> out: array<vec4<f32>>;  // [rows, k4]
 
 @compute @workgroup_size(8)
-fn main(@builtin(workgroup_id) wg: vec3<u32>, @builtin(num_workgroups) groups: vec3<u32>, @builtin(local_invocation_index) thread: u32) {
+fn main(
+  @builtin(workgroup_id) wg: vec3<u32>,
+  @builtin(num_workgroups) groups: vec3<u32>,
+  @builtin(local_invocation_index) thread: u32,
+) {
   let r = (wg.y * groups.x + wg.x) * 8u + thread;
   if (r >= p.rows) {
     return;
