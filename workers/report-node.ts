@@ -5,6 +5,7 @@ import { join } from 'node:path';
 import { z } from 'zod';
 import { readEvaluation } from '../src/evaluation/files-node.ts';
 import type { EvaluationFile } from '../src/evaluation/results.ts';
+import { isSoftware } from '../src/gpu/device.ts';
 import { effectiveEntries, readJournal } from '../src/journal.ts';
 import type { JournalEntry } from '../src/journal-events.ts';
 import { PlanError } from '../src/lib/errors.ts';
@@ -142,7 +143,6 @@ export async function runReport(dir: string): Promise<ReportJson> {
     0,
   );
   const { device, versions } = start.data;
-  const software = /llvmpipe|lavapipe|swiftshader/i.test(Object.values(device).join(' '));
   const begun = Date.parse(all[0]!.time);
   const input: ReportInput = {
     title: `GRPO run ${config.output}`,
@@ -157,7 +157,7 @@ export async function runReport(dir: string): Promise<ReportJson> {
     config: z.record(z.string(), z.unknown()).parse(config),
     device: {
       name: device['description'] || device['device'] || 'unknown',
-      software,
+      software: isSoftware(Object.values(device)),
       family: start.data.kernelFamily,
       facts: Object.entries(versions),
     },

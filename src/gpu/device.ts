@@ -55,6 +55,11 @@ export type LimitName = (typeof limitNames)[number];
 
 const softwareNames = /llvmpipe|lavapipe|swiftshader|software|basic render/i;
 
+/** Whether an adapter's own names say that it runs on the CPU. */
+export function isSoftware(names: readonly string[]): boolean {
+  return softwareNames.test(names.join(' '));
+}
+
 // Pinned for the life of the process: see the header.
 const pinned: GPU[] = [];
 
@@ -88,7 +93,7 @@ export function identify(adapter: GPUAdapter, flags: string[]): DeviceIdentity {
     architecture: info.architecture,
     device: info.device,
     description: info.description,
-    software: softwareNames.test(`${info.device} ${info.description} ${info.architecture}`),
+    software: isSoftware([info.device, info.description, info.architecture]),
     dawn: dawnVersion,
     toggles: flags,
     features: [...adapter.features].sort(),

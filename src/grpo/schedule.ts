@@ -1,4 +1,4 @@
-// The learning rate of each optimizer step, on the host in f64, and its f32 bits for the record.
+// The learning rate of each optimizer step, on the host in f64.
 // Not the optimizer: bias corrections are in src/kernels/adamw-reference.ts.
 // Invariant: the rate of step k depends on (k, N, base, kind) alone, so a resumed run has the same one.
 import { PlanError } from '../lib/errors.ts';
@@ -24,9 +24,4 @@ export function learningRate(step: number, { kind, base, totalSteps }: Schedule)
         'that the run was started with.',
     );
   return kind === 'constant' ? base : base * ((totalSteps - (step - 1)) / totalSteps);
-}
-
-/** The IEEE bits of a number rounded to f32, as 8 hex digits: how scalars are journalled. */
-export function f32Bits(value: number): string {
-  return new Uint32Array(Float32Array.of(value).buffer)[0]!.toString(16).padStart(8, '0');
 }

@@ -1,6 +1,7 @@
 // The f64 AdamW against torch.optim.AdamW: five clipped updates with weight decay and a linear schedule.
 import { describe, expect, it } from 'vitest';
-import { f32Bits, learningRate } from '../../src/grpo/schedule.ts';
+import { f32BitsHex } from '../../src/checkpoint-state.ts';
+import { learningRate } from '../../src/grpo/schedule.ts';
 import { adamwReference, adamwScalars, clipCoefficient } from '../../src/kernels/adamw-reference.ts';
 import { gradientNorm } from '../../src/model/reference.ts';
 import { goldenData, maxDifference, readGolden, relativeL2 } from '../support/golden.ts';
@@ -33,7 +34,7 @@ describe('the f64 AdamW', () => {
     // 1 / (1 - 0.999): from f32 operands this would be 999.9871, wrong in the fifth digit.
     expect(scalars.inverseSqrtBias2 ** 2).toBeCloseTo(1000, 3);
     expect(scalars.oneMinusBeta2).toBe(Math.fround(0.001));
-    expect(f32Bits(scalars.inverseBias1)).toBe('41200000');
+    expect(f32BitsHex(scalars.inverseBias1)).toBe('41200000');
   });
 
   it('leaves a gradient alone whose norm is below the limit, and clips one above by torch’s coefficient', () => {

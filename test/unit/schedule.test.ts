@@ -1,6 +1,7 @@
 // Learning rates on the host: linear decay as transformers has it, constant, and the recorded f32 bits.
 import { describe, expect, it } from 'vitest';
-import { f32Bits, learningRate } from '../../src/grpo/schedule.ts';
+import { f32BitsHex } from '../../src/checkpoint-state.ts';
+import { learningRate } from '../../src/grpo/schedule.ts';
 
 describe('the learning rate', () => {
   it('falls linearly from the full rate at step 1 to base / N at step N', () => {
@@ -23,6 +24,12 @@ describe('the learning rate', () => {
     expect(() => learningRate(1.5, schedule)).toThrow(/step 1.5 of 4/);
   });
   it('is recorded as the bits of the nearest f32', () => {
-    expect([1, -2, 0.1, 5e-6, -0].map(f32Bits)).toEqual(['3f800000', 'c0000000', '3dcccccd', '36a7c5ac', '80000000']);
+    expect([1, -2, 0.1, 5e-6, -0].map(f32BitsHex)).toEqual([
+      '3f800000',
+      'c0000000',
+      '3dcccccd',
+      '36a7c5ac',
+      '80000000',
+    ]);
   });
 });
