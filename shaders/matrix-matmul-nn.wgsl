@@ -28,8 +28,7 @@ struct Params {
 override PANELS: u32 = 1u;  // ceil(n / 32)
 
 const STRIDE8 = 5u;  // of a staged row of x: 32 elements and 8 of padding
-const W_STRIDE8 = 17u;  // of a staged row of w: 128 elements and 8 of padding
-const W_BASE = 640u;
+const W_STRIDE8 = 9u;  // of half a staged row of w: 64 elements and 8 of padding
 
 @group(0) @binding(0) var<uniform> p: Params;
 @group(0) @binding(1) var<storage, read> x: array<vec4<u32>>;  // [rows to a multiple of 128, xStride8] from xOffset8
@@ -37,7 +36,8 @@ const W_BASE = 640u;
 @group(0) @binding(3) var<storage, read> w: array<vec4<u32>>;  // [n, c8] x 8 bf16
 @group(0) @binding(4) var<storage, read_write> out: array<vec4<f32>>;  // [rows, outStride4] from outOffset4
 
-var<workgroup> tile: array<vec4<u32>, 1184>;
+// Two halves of the rows of x, two halves of the columns of w; before and after, a subgroup's sums each.
+var<workgroup> tile: array<array<vec4<u32>, 320>, 4>;
 
 // 1 / x of a power of two, exactly.
 fn inverse(power: f32) -> f32 {
@@ -96,9 +96,11 @@ fn main(
 ) {
   let firstM = wg.y * 128u;
   let firstN = wg.x * 128u;
-  let subM = (subgroup / 2u) * 64u;
-  let subN = (subgroup % 2u) * 64u;
-  let own = subgroup * 256u;
+  let own = subgroup & 3u;
+  let left = own / 2u;
+  let right = 2u + own % 2u;
+  let subM = left * 64u;
+  let subN = (own % 2u) * 64u;
   var acc0: Sum;
   var acc1: Sum;
   var acc2: Sum;
@@ -118,49 +120,50 @@ fn main(
   if (p.mode == 1u) {
     for (var e = 0u; e < 8u; e++) {
       let at = e * 32u + lane;
-      tile[own + at] = start(firstM + subM + at / 16u, firstN + subN + (at % 16u) * 4u);
+      tile[own][at] = start(firstM + subM + at / 16u, firstN + subN + (at % 16u) * 4u);
     }
     workgroupBarrier();
-    acc0 = subgroupMatrixLoad<Sum, row_major>(&tile, own, 16u);
-    acc1 = subgroupMatrixLoad<Sum, row_major>(&tile, own + 4u, 16u);
-    acc2 = subgroupMatrixLoad<Sum, row_major>(&tile, own + 8u, 16u);
-    acc3 = subgroupMatrixLoad<Sum, row_major>(&tile, own + 12u, 16u);
+    acc0 = subgroupMatrixLoad<Sum, row_major>(&tile[own], 0u, 16u);
+    acc1 = subgroupMatrixLoad<Sum, row_major>(&tile[own], 4u, 16u);
+    acc2 = subgroupMatrixLoad<Sum, row_major>(&tile[own], 8u, 16u);
+    acc3 = subgroupMatrixLoad<Sum, row_major>(&tile[own], 12u, 16u);
     workgroupBarrier();
     for (var e = 0u; e < 8u; e++) {
       let at = e * 32u + lane;
-      tile[own + at] = start(firstM + subM + 16u + at / 16u, firstN + subN + (at % 16u) * 4u);
+      tile[own][at] = start(firstM + subM + 16u + at / 16u, firstN + subN + (at % 16u) * 4u);
     }
     workgroupBarrier();
-    acc4 = subgroupMatrixLoad<Sum, row_major>(&tile, own, 16u);
-    acc5 = subgroupMatrixLoad<Sum, row_major>(&tile, own + 4u, 16u);
-    acc6 = subgroupMatrixLoad<Sum, row_major>(&tile, own + 8u, 16u);
-    acc7 = subgroupMatrixLoad<Sum, row_major>(&tile, own + 12u, 16u);
+    acc4 = subgroupMatrixLoad<Sum, row_major>(&tile[own], 0u, 16u);
+    acc5 = subgroupMatrixLoad<Sum, row_major>(&tile[own], 4u, 16u);
+    acc6 = subgroupMatrixLoad<Sum, row_major>(&tile[own], 8u, 16u);
+    acc7 = subgroupMatrixLoad<Sum, row_major>(&tile[own], 12u, 16u);
     workgroupBarrier();
     for (var e = 0u; e < 8u; e++) {
       let at = e * 32u + lane;
-      tile[own + at] = start(firstM + subM + 32u + at / 16u, firstN + subN + (at % 16u) * 4u);
+      tile[own][at] = start(firstM + subM + 32u + at / 16u, firstN + subN + (at % 16u) * 4u);
     }
     workgroupBarrier();
-    acc8 = subgroupMatrixLoad<Sum, row_major>(&tile, own, 16u);
-    acc9 = subgroupMatrixLoad<Sum, row_major>(&tile, own + 4u, 16u);
-    acc10 = subgroupMatrixLoad<Sum, row_major>(&tile, own + 8u, 16u);
-    acc11 = subgroupMatrixLoad<Sum, row_major>(&tile, own + 12u, 16u);
+    acc8 = subgroupMatrixLoad<Sum, row_major>(&tile[own], 0u, 16u);
+    acc9 = subgroupMatrixLoad<Sum, row_major>(&tile[own], 4u, 16u);
+    acc10 = subgroupMatrixLoad<Sum, row_major>(&tile[own], 8u, 16u);
+    acc11 = subgroupMatrixLoad<Sum, row_major>(&tile[own], 12u, 16u);
     workgroupBarrier();
     for (var e = 0u; e < 8u; e++) {
       let at = e * 32u + lane;
-      tile[own + at] = start(firstM + subM + 48u + at / 16u, firstN + subN + (at % 16u) * 4u);
+      tile[own][at] = start(firstM + subM + 48u + at / 16u, firstN + subN + (at % 16u) * 4u);
     }
     workgroupBarrier();
-    acc12 = subgroupMatrixLoad<Sum, row_major>(&tile, own, 16u);
-    acc13 = subgroupMatrixLoad<Sum, row_major>(&tile, own + 4u, 16u);
-    acc14 = subgroupMatrixLoad<Sum, row_major>(&tile, own + 8u, 16u);
-    acc15 = subgroupMatrixLoad<Sum, row_major>(&tile, own + 12u, 16u);
+    acc12 = subgroupMatrixLoad<Sum, row_major>(&tile[own], 0u, 16u);
+    acc13 = subgroupMatrixLoad<Sum, row_major>(&tile[own], 4u, 16u);
+    acc14 = subgroupMatrixLoad<Sum, row_major>(&tile[own], 8u, 16u);
+    acc15 = subgroupMatrixLoad<Sum, row_major>(&tile[own], 12u, 16u);
     workgroupBarrier();
   }
   let row = thread / 4u;
   let column = thread % 4u;
   let wRow = thread / 16u;
   let wColumn = firstN / 8u + thread % 16u;
+  let wHalf = 2u + (thread % 16u) / 8u;
   var x0 = x[p.xOffset8 + (firstM + row) * p.xStride8 + column];
   var x1 = x[p.xOffset8 + (firstM + row + 32u) * p.xStride8 + column];
   var x2 = x[p.xOffset8 + (firstM + row + 64u) * p.xStride8 + column];
@@ -170,14 +173,14 @@ fn main(
   var w2 = weights(wRow + 16u, wColumn);
   var w3 = weights(wRow + 24u, wColumn);
   for (var panel = 0u; panel < PANELS; panel++) {
-    tile[row * STRIDE8 + column] = x0;
-    tile[(row + 32u) * STRIDE8 + column] = x1;
-    tile[(row + 64u) * STRIDE8 + column] = x2;
-    tile[(row + 96u) * STRIDE8 + column] = x3;
-    tile[W_BASE + wRow * W_STRIDE8 + thread % 16u] = halves(w0);
-    tile[W_BASE + (wRow + 8u) * W_STRIDE8 + thread % 16u] = halves(w1);
-    tile[W_BASE + (wRow + 16u) * W_STRIDE8 + thread % 16u] = halves(w2);
-    tile[W_BASE + (wRow + 24u) * W_STRIDE8 + thread % 16u] = halves(w3);
+    tile[0u][row * STRIDE8 + column] = x0;
+    tile[0u][(row + 32u) * STRIDE8 + column] = x1;
+    tile[1u][row * STRIDE8 + column] = x2;
+    tile[1u][(row + 32u) * STRIDE8 + column] = x3;
+    tile[wHalf][wRow * W_STRIDE8 + thread % 8u] = halves(w0);
+    tile[wHalf][(wRow + 8u) * W_STRIDE8 + thread % 8u] = halves(w1);
+    tile[wHalf][(wRow + 16u) * W_STRIDE8 + thread % 8u] = halves(w2);
+    tile[wHalf][(wRow + 24u) * W_STRIDE8 + thread % 8u] = halves(w3);
     workgroupBarrier();
     let next = panel + 1u;
     if (next < PANELS) {
@@ -192,60 +195,52 @@ fn main(
       w3 = weights(next * 32u + wRow + 24u, wColumn);
     }
     {
-      let a0 = subgroupMatrixLoad<Left, row_major>(&tile, subM * STRIDE8, STRIDE8);
-      let a1 = subgroupMatrixLoad<Left, row_major>(&tile, (subM + 16u) * STRIDE8, STRIDE8);
-      let a2 = subgroupMatrixLoad<Left, row_major>(&tile, (subM + 32u) * STRIDE8, STRIDE8);
-      let a3 = subgroupMatrixLoad<Left, row_major>(&tile, (subM + 48u) * STRIDE8, STRIDE8);
-      let b0 = subgroupMatrixLoad<Right, row_major>(
-        &tile, W_BASE + subN / 8u, W_STRIDE8);
+      let a0 = subgroupMatrixLoad<Left, row_major>(&tile[left], 0u, STRIDE8);
+      let a1 = subgroupMatrixLoad<Left, row_major>(&tile[left], 80u, STRIDE8);
+      let a2 = subgroupMatrixLoad<Left, row_major>(&tile[left], 160u, STRIDE8);
+      let a3 = subgroupMatrixLoad<Left, row_major>(&tile[left], 240u, STRIDE8);
+      let b0 = subgroupMatrixLoad<Right, row_major>(&tile[right], 0u, W_STRIDE8);
       acc0 = subgroupMatrixMultiplyAccumulate(a0, b0, acc0);
       acc4 = subgroupMatrixMultiplyAccumulate(a1, b0, acc4);
       acc8 = subgroupMatrixMultiplyAccumulate(a2, b0, acc8);
       acc12 = subgroupMatrixMultiplyAccumulate(a3, b0, acc12);
-      let b1 = subgroupMatrixLoad<Right, row_major>(
-        &tile, W_BASE + (subN + 16u) / 8u, W_STRIDE8);
+      let b1 = subgroupMatrixLoad<Right, row_major>(&tile[right], 2u, W_STRIDE8);
       acc1 = subgroupMatrixMultiplyAccumulate(a0, b1, acc1);
       acc5 = subgroupMatrixMultiplyAccumulate(a1, b1, acc5);
       acc9 = subgroupMatrixMultiplyAccumulate(a2, b1, acc9);
       acc13 = subgroupMatrixMultiplyAccumulate(a3, b1, acc13);
-      let b2 = subgroupMatrixLoad<Right, row_major>(
-        &tile, W_BASE + (subN + 32u) / 8u, W_STRIDE8);
+      let b2 = subgroupMatrixLoad<Right, row_major>(&tile[right], 4u, W_STRIDE8);
       acc2 = subgroupMatrixMultiplyAccumulate(a0, b2, acc2);
       acc6 = subgroupMatrixMultiplyAccumulate(a1, b2, acc6);
       acc10 = subgroupMatrixMultiplyAccumulate(a2, b2, acc10);
       acc14 = subgroupMatrixMultiplyAccumulate(a3, b2, acc14);
-      let b3 = subgroupMatrixLoad<Right, row_major>(
-        &tile, W_BASE + (subN + 48u) / 8u, W_STRIDE8);
+      let b3 = subgroupMatrixLoad<Right, row_major>(&tile[right], 6u, W_STRIDE8);
       acc3 = subgroupMatrixMultiplyAccumulate(a0, b3, acc3);
       acc7 = subgroupMatrixMultiplyAccumulate(a1, b3, acc7);
       acc11 = subgroupMatrixMultiplyAccumulate(a2, b3, acc11);
       acc15 = subgroupMatrixMultiplyAccumulate(a3, b3, acc15);
     }
     {
-      let a0 = subgroupMatrixLoad<Left, row_major>(&tile, subM * STRIDE8 + 2u, STRIDE8);
-      let a1 = subgroupMatrixLoad<Left, row_major>(&tile, (subM + 16u) * STRIDE8 + 2u, STRIDE8);
-      let a2 = subgroupMatrixLoad<Left, row_major>(&tile, (subM + 32u) * STRIDE8 + 2u, STRIDE8);
-      let a3 = subgroupMatrixLoad<Left, row_major>(&tile, (subM + 48u) * STRIDE8 + 2u, STRIDE8);
-      let b0 = subgroupMatrixLoad<Right, row_major>(
-        &tile, W_BASE + 16u * W_STRIDE8 + subN / 8u, W_STRIDE8);
+      let a0 = subgroupMatrixLoad<Left, row_major>(&tile[left], 2u, STRIDE8);
+      let a1 = subgroupMatrixLoad<Left, row_major>(&tile[left], 82u, STRIDE8);
+      let a2 = subgroupMatrixLoad<Left, row_major>(&tile[left], 162u, STRIDE8);
+      let a3 = subgroupMatrixLoad<Left, row_major>(&tile[left], 242u, STRIDE8);
+      let b0 = subgroupMatrixLoad<Right, row_major>(&tile[right], 144u, W_STRIDE8);
       acc0 = subgroupMatrixMultiplyAccumulate(a0, b0, acc0);
       acc4 = subgroupMatrixMultiplyAccumulate(a1, b0, acc4);
       acc8 = subgroupMatrixMultiplyAccumulate(a2, b0, acc8);
       acc12 = subgroupMatrixMultiplyAccumulate(a3, b0, acc12);
-      let b1 = subgroupMatrixLoad<Right, row_major>(
-        &tile, W_BASE + 16u * W_STRIDE8 + (subN + 16u) / 8u, W_STRIDE8);
+      let b1 = subgroupMatrixLoad<Right, row_major>(&tile[right], 146u, W_STRIDE8);
       acc1 = subgroupMatrixMultiplyAccumulate(a0, b1, acc1);
       acc5 = subgroupMatrixMultiplyAccumulate(a1, b1, acc5);
       acc9 = subgroupMatrixMultiplyAccumulate(a2, b1, acc9);
       acc13 = subgroupMatrixMultiplyAccumulate(a3, b1, acc13);
-      let b2 = subgroupMatrixLoad<Right, row_major>(
-        &tile, W_BASE + 16u * W_STRIDE8 + (subN + 32u) / 8u, W_STRIDE8);
+      let b2 = subgroupMatrixLoad<Right, row_major>(&tile[right], 148u, W_STRIDE8);
       acc2 = subgroupMatrixMultiplyAccumulate(a0, b2, acc2);
       acc6 = subgroupMatrixMultiplyAccumulate(a1, b2, acc6);
       acc10 = subgroupMatrixMultiplyAccumulate(a2, b2, acc10);
       acc14 = subgroupMatrixMultiplyAccumulate(a3, b2, acc14);
-      let b3 = subgroupMatrixLoad<Right, row_major>(
-        &tile, W_BASE + 16u * W_STRIDE8 + (subN + 48u) / 8u, W_STRIDE8);
+      let b3 = subgroupMatrixLoad<Right, row_major>(&tile[right], 150u, W_STRIDE8);
       acc3 = subgroupMatrixMultiplyAccumulate(a0, b3, acc3);
       acc7 = subgroupMatrixMultiplyAccumulate(a1, b3, acc7);
       acc11 = subgroupMatrixMultiplyAccumulate(a2, b3, acc11);
@@ -253,43 +248,43 @@ fn main(
     }
     workgroupBarrier();
   }
-  subgroupMatrixStore<row_major>(&tile, own, acc0, 16u);
-  subgroupMatrixStore<row_major>(&tile, own + 4u, acc1, 16u);
-  subgroupMatrixStore<row_major>(&tile, own + 8u, acc2, 16u);
-  subgroupMatrixStore<row_major>(&tile, own + 12u, acc3, 16u);
+  subgroupMatrixStore<row_major>(&tile[own], 0u, acc0, 16u);
+  subgroupMatrixStore<row_major>(&tile[own], 4u, acc1, 16u);
+  subgroupMatrixStore<row_major>(&tile[own], 8u, acc2, 16u);
+  subgroupMatrixStore<row_major>(&tile[own], 12u, acc3, 16u);
   workgroupBarrier();
   for (var e = 0u; e < 8u; e++) {
     let at = e * 32u + lane;
-    put(firstM + subM + at / 16u, firstN + subN + (at % 16u) * 4u, tile[own + at]);
+    put(firstM + subM + at / 16u, firstN + subN + (at % 16u) * 4u, tile[own][at]);
   }
   workgroupBarrier();
-  subgroupMatrixStore<row_major>(&tile, own, acc4, 16u);
-  subgroupMatrixStore<row_major>(&tile, own + 4u, acc5, 16u);
-  subgroupMatrixStore<row_major>(&tile, own + 8u, acc6, 16u);
-  subgroupMatrixStore<row_major>(&tile, own + 12u, acc7, 16u);
+  subgroupMatrixStore<row_major>(&tile[own], 0u, acc4, 16u);
+  subgroupMatrixStore<row_major>(&tile[own], 4u, acc5, 16u);
+  subgroupMatrixStore<row_major>(&tile[own], 8u, acc6, 16u);
+  subgroupMatrixStore<row_major>(&tile[own], 12u, acc7, 16u);
   workgroupBarrier();
   for (var e = 0u; e < 8u; e++) {
     let at = e * 32u + lane;
-    put(firstM + subM + 16u + at / 16u, firstN + subN + (at % 16u) * 4u, tile[own + at]);
+    put(firstM + subM + 16u + at / 16u, firstN + subN + (at % 16u) * 4u, tile[own][at]);
   }
   workgroupBarrier();
-  subgroupMatrixStore<row_major>(&tile, own, acc8, 16u);
-  subgroupMatrixStore<row_major>(&tile, own + 4u, acc9, 16u);
-  subgroupMatrixStore<row_major>(&tile, own + 8u, acc10, 16u);
-  subgroupMatrixStore<row_major>(&tile, own + 12u, acc11, 16u);
+  subgroupMatrixStore<row_major>(&tile[own], 0u, acc8, 16u);
+  subgroupMatrixStore<row_major>(&tile[own], 4u, acc9, 16u);
+  subgroupMatrixStore<row_major>(&tile[own], 8u, acc10, 16u);
+  subgroupMatrixStore<row_major>(&tile[own], 12u, acc11, 16u);
   workgroupBarrier();
   for (var e = 0u; e < 8u; e++) {
     let at = e * 32u + lane;
-    put(firstM + subM + 32u + at / 16u, firstN + subN + (at % 16u) * 4u, tile[own + at]);
+    put(firstM + subM + 32u + at / 16u, firstN + subN + (at % 16u) * 4u, tile[own][at]);
   }
   workgroupBarrier();
-  subgroupMatrixStore<row_major>(&tile, own, acc12, 16u);
-  subgroupMatrixStore<row_major>(&tile, own + 4u, acc13, 16u);
-  subgroupMatrixStore<row_major>(&tile, own + 8u, acc14, 16u);
-  subgroupMatrixStore<row_major>(&tile, own + 12u, acc15, 16u);
+  subgroupMatrixStore<row_major>(&tile[own], 0u, acc12, 16u);
+  subgroupMatrixStore<row_major>(&tile[own], 4u, acc13, 16u);
+  subgroupMatrixStore<row_major>(&tile[own], 8u, acc14, 16u);
+  subgroupMatrixStore<row_major>(&tile[own], 12u, acc15, 16u);
   workgroupBarrier();
   for (var e = 0u; e < 8u; e++) {
     let at = e * 32u + lane;
-    put(firstM + subM + 48u + at / 16u, firstN + subN + (at % 16u) * 4u, tile[own + at]);
+    put(firstM + subM + 48u + at / 16u, firstN + subN + (at % 16u) * 4u, tile[own][at]);
   }
 }

@@ -6,7 +6,8 @@
 // subgroups a quarter. The next 32 of k are on their way in registers while these are multiplied; rows are padded by
 // 16 bytes in workgroup memory against bank conflicts. Everything is written out: the driver keeps arrays of matrices
 // in memory. The branch around the products, always taken, keeps it from mixing them with the loads, which costs
-// registers.
+// registers. Matrices are loaded at literal offsets of an array that is the subgroup's own: so their bounds are known
+// when the shader is compiled, and need no check in the loop.
 enable f16;
 enable subgroups;
 enable chromium_experimental_subgroup_matrix;
@@ -32,7 +33,6 @@ override SUBS: u32 = 4u;  // subgroups that multiply: all
 override PANELS: u32 = 1u;  // k / 32
 
 const STRIDE8 = 5u;  // of a staged row of x and w: 32 elements and 8 of padding
-const W_BASE = 640u;
 
 @group(0) @binding(0) var<uniform> p: Params;
 @group(0) @binding(1) var<storage, read> x: array<vec4<u32>>;  // [rows to a multiple of 128, xStride8] from xOffset8
@@ -40,7 +40,8 @@ const W_BASE = 640u;
 @group(0) @binding(3) var<storage, read> w: array<vec4<u32>>;  // [columns, PANELS * 4] x 8 bf16
 @group(0) @binding(4) var<storage, read_write> out: array<vec4<f32>>;  // [rows, outStride4] from outOffset4
 
-var<workgroup> tile: array<vec4<u32>, 1280>;
+// Two halves of the rows of x, two of the rows of w; before and after, a subgroup's sums each.
+var<workgroup> tile: array<array<vec4<u32>, 320>, 4>;
 
 // 1 / x of a power of two, exactly.
 fn inverse(power: f32) -> f32 {
@@ -93,9 +94,11 @@ fn main(
 ) {
   let firstM = wg.y * 128u;
   let firstN = wg.x * 128u;
-  let subM = (subgroup / 2u) * 64u;
-  let subN = (subgroup % 2u) * 64u;
-  let own = subgroup * 256u;
+  let own = subgroup & 3u;
+  let left = own / 2u;
+  let right = 2u + own % 2u;
+  let subM = left * 64u;
+  let subN = (own % 2u) * 64u;
   let multiplies = subgroup < SUBS;
   var acc0: Sum;
   var acc1: Sum;
@@ -116,43 +119,43 @@ fn main(
   if (p.mode == 1u) {
     for (var e = 0u; e < 8u; e++) {
       let at = e * 32u + lane;
-      tile[own + at] = start(firstM + subM + at / 16u, firstN + subN + (at % 16u) * 4u);
+      tile[own][at] = start(firstM + subM + at / 16u, firstN + subN + (at % 16u) * 4u);
     }
     workgroupBarrier();
-    acc0 = subgroupMatrixLoad<Sum, row_major>(&tile, own, 16u);
-    acc1 = subgroupMatrixLoad<Sum, row_major>(&tile, own + 4u, 16u);
-    acc2 = subgroupMatrixLoad<Sum, row_major>(&tile, own + 8u, 16u);
-    acc3 = subgroupMatrixLoad<Sum, row_major>(&tile, own + 12u, 16u);
+    acc0 = subgroupMatrixLoad<Sum, row_major>(&tile[own], 0u, 16u);
+    acc1 = subgroupMatrixLoad<Sum, row_major>(&tile[own], 4u, 16u);
+    acc2 = subgroupMatrixLoad<Sum, row_major>(&tile[own], 8u, 16u);
+    acc3 = subgroupMatrixLoad<Sum, row_major>(&tile[own], 12u, 16u);
     workgroupBarrier();
     for (var e = 0u; e < 8u; e++) {
       let at = e * 32u + lane;
-      tile[own + at] = start(firstM + subM + 16u + at / 16u, firstN + subN + (at % 16u) * 4u);
+      tile[own][at] = start(firstM + subM + 16u + at / 16u, firstN + subN + (at % 16u) * 4u);
     }
     workgroupBarrier();
-    acc4 = subgroupMatrixLoad<Sum, row_major>(&tile, own, 16u);
-    acc5 = subgroupMatrixLoad<Sum, row_major>(&tile, own + 4u, 16u);
-    acc6 = subgroupMatrixLoad<Sum, row_major>(&tile, own + 8u, 16u);
-    acc7 = subgroupMatrixLoad<Sum, row_major>(&tile, own + 12u, 16u);
+    acc4 = subgroupMatrixLoad<Sum, row_major>(&tile[own], 0u, 16u);
+    acc5 = subgroupMatrixLoad<Sum, row_major>(&tile[own], 4u, 16u);
+    acc6 = subgroupMatrixLoad<Sum, row_major>(&tile[own], 8u, 16u);
+    acc7 = subgroupMatrixLoad<Sum, row_major>(&tile[own], 12u, 16u);
     workgroupBarrier();
     for (var e = 0u; e < 8u; e++) {
       let at = e * 32u + lane;
-      tile[own + at] = start(firstM + subM + 32u + at / 16u, firstN + subN + (at % 16u) * 4u);
+      tile[own][at] = start(firstM + subM + 32u + at / 16u, firstN + subN + (at % 16u) * 4u);
     }
     workgroupBarrier();
-    acc8 = subgroupMatrixLoad<Sum, row_major>(&tile, own, 16u);
-    acc9 = subgroupMatrixLoad<Sum, row_major>(&tile, own + 4u, 16u);
-    acc10 = subgroupMatrixLoad<Sum, row_major>(&tile, own + 8u, 16u);
-    acc11 = subgroupMatrixLoad<Sum, row_major>(&tile, own + 12u, 16u);
+    acc8 = subgroupMatrixLoad<Sum, row_major>(&tile[own], 0u, 16u);
+    acc9 = subgroupMatrixLoad<Sum, row_major>(&tile[own], 4u, 16u);
+    acc10 = subgroupMatrixLoad<Sum, row_major>(&tile[own], 8u, 16u);
+    acc11 = subgroupMatrixLoad<Sum, row_major>(&tile[own], 12u, 16u);
     workgroupBarrier();
     for (var e = 0u; e < 8u; e++) {
       let at = e * 32u + lane;
-      tile[own + at] = start(firstM + subM + 48u + at / 16u, firstN + subN + (at % 16u) * 4u);
+      tile[own][at] = start(firstM + subM + 48u + at / 16u, firstN + subN + (at % 16u) * 4u);
     }
     workgroupBarrier();
-    acc12 = subgroupMatrixLoad<Sum, row_major>(&tile, own, 16u);
-    acc13 = subgroupMatrixLoad<Sum, row_major>(&tile, own + 4u, 16u);
-    acc14 = subgroupMatrixLoad<Sum, row_major>(&tile, own + 8u, 16u);
-    acc15 = subgroupMatrixLoad<Sum, row_major>(&tile, own + 12u, 16u);
+    acc12 = subgroupMatrixLoad<Sum, row_major>(&tile[own], 0u, 16u);
+    acc13 = subgroupMatrixLoad<Sum, row_major>(&tile[own], 4u, 16u);
+    acc14 = subgroupMatrixLoad<Sum, row_major>(&tile[own], 8u, 16u);
+    acc15 = subgroupMatrixLoad<Sum, row_major>(&tile[own], 12u, 16u);
     workgroupBarrier();
   }
   let row = thread / 4u;
@@ -166,14 +169,14 @@ fn main(
   var w2 = w[min(firstN + row + 64u, p.columns - 1u) * (PANELS * 4u) + column];
   var w3 = w[min(firstN + row + 96u, p.columns - 1u) * (PANELS * 4u) + column];
   for (var panel = 0u; panel < PANELS; panel++) {
-    tile[row * STRIDE8 + column] = x0;
-    tile[(row + 32u) * STRIDE8 + column] = x1;
-    tile[(row + 64u) * STRIDE8 + column] = x2;
-    tile[(row + 96u) * STRIDE8 + column] = x3;
-    tile[W_BASE + row * STRIDE8 + column] = halves(w0);
-    tile[W_BASE + (row + 32u) * STRIDE8 + column] = halves(w1);
-    tile[W_BASE + (row + 64u) * STRIDE8 + column] = halves(w2);
-    tile[W_BASE + (row + 96u) * STRIDE8 + column] = halves(w3);
+    tile[0u][row * STRIDE8 + column] = x0;
+    tile[0u][(row + 32u) * STRIDE8 + column] = x1;
+    tile[1u][row * STRIDE8 + column] = x2;
+    tile[1u][(row + 32u) * STRIDE8 + column] = x3;
+    tile[2u][row * STRIDE8 + column] = halves(w0);
+    tile[2u][(row + 32u) * STRIDE8 + column] = halves(w1);
+    tile[3u][row * STRIDE8 + column] = halves(w2);
+    tile[3u][(row + 32u) * STRIDE8 + column] = halves(w3);
     workgroupBarrier();
     let next = panel + 1u;
     if (next < PANELS) {
@@ -188,27 +191,53 @@ fn main(
       w3 = w[min(firstN + row + 96u, p.columns - 1u) * (PANELS * 4u) + ahead];
     }
     if (multiplies) {
-      for (var k = 0u; k < 2u; k++) {
-        let a0 = subgroupMatrixLoad<Left, row_major>(&tile, subM * STRIDE8 + k * 2u, STRIDE8);
-        let a1 = subgroupMatrixLoad<Left, row_major>(&tile, (subM + 16u) * STRIDE8 + k * 2u, STRIDE8);
-        let a2 = subgroupMatrixLoad<Left, row_major>(&tile, (subM + 32u) * STRIDE8 + k * 2u, STRIDE8);
-        let a3 = subgroupMatrixLoad<Left, row_major>(&tile, (subM + 48u) * STRIDE8 + k * 2u, STRIDE8);
-        let b0 = subgroupMatrixLoad<Right, col_major>(&tile, W_BASE + subN * STRIDE8 + k * 2u, STRIDE8);
+      {
+        let a0 = subgroupMatrixLoad<Left, row_major>(&tile[left], 0u, STRIDE8);
+        let a1 = subgroupMatrixLoad<Left, row_major>(&tile[left], 80u, STRIDE8);
+        let a2 = subgroupMatrixLoad<Left, row_major>(&tile[left], 160u, STRIDE8);
+        let a3 = subgroupMatrixLoad<Left, row_major>(&tile[left], 240u, STRIDE8);
+        let b0 = subgroupMatrixLoad<Right, col_major>(&tile[right], 0u, STRIDE8);
         acc0 = subgroupMatrixMultiplyAccumulate(a0, b0, acc0);
         acc4 = subgroupMatrixMultiplyAccumulate(a1, b0, acc4);
         acc8 = subgroupMatrixMultiplyAccumulate(a2, b0, acc8);
         acc12 = subgroupMatrixMultiplyAccumulate(a3, b0, acc12);
-        let b1 = subgroupMatrixLoad<Right, col_major>(&tile, W_BASE + (subN + 16u) * STRIDE8 + k * 2u, STRIDE8);
+        let b1 = subgroupMatrixLoad<Right, col_major>(&tile[right], 80u, STRIDE8);
         acc1 = subgroupMatrixMultiplyAccumulate(a0, b1, acc1);
         acc5 = subgroupMatrixMultiplyAccumulate(a1, b1, acc5);
         acc9 = subgroupMatrixMultiplyAccumulate(a2, b1, acc9);
         acc13 = subgroupMatrixMultiplyAccumulate(a3, b1, acc13);
-        let b2 = subgroupMatrixLoad<Right, col_major>(&tile, W_BASE + (subN + 32u) * STRIDE8 + k * 2u, STRIDE8);
+        let b2 = subgroupMatrixLoad<Right, col_major>(&tile[right], 160u, STRIDE8);
         acc2 = subgroupMatrixMultiplyAccumulate(a0, b2, acc2);
         acc6 = subgroupMatrixMultiplyAccumulate(a1, b2, acc6);
         acc10 = subgroupMatrixMultiplyAccumulate(a2, b2, acc10);
         acc14 = subgroupMatrixMultiplyAccumulate(a3, b2, acc14);
-        let b3 = subgroupMatrixLoad<Right, col_major>(&tile, W_BASE + (subN + 48u) * STRIDE8 + k * 2u, STRIDE8);
+        let b3 = subgroupMatrixLoad<Right, col_major>(&tile[right], 240u, STRIDE8);
+        acc3 = subgroupMatrixMultiplyAccumulate(a0, b3, acc3);
+        acc7 = subgroupMatrixMultiplyAccumulate(a1, b3, acc7);
+        acc11 = subgroupMatrixMultiplyAccumulate(a2, b3, acc11);
+        acc15 = subgroupMatrixMultiplyAccumulate(a3, b3, acc15);
+      }
+      {
+        let a0 = subgroupMatrixLoad<Left, row_major>(&tile[left], 2u, STRIDE8);
+        let a1 = subgroupMatrixLoad<Left, row_major>(&tile[left], 82u, STRIDE8);
+        let a2 = subgroupMatrixLoad<Left, row_major>(&tile[left], 162u, STRIDE8);
+        let a3 = subgroupMatrixLoad<Left, row_major>(&tile[left], 242u, STRIDE8);
+        let b0 = subgroupMatrixLoad<Right, col_major>(&tile[right], 2u, STRIDE8);
+        acc0 = subgroupMatrixMultiplyAccumulate(a0, b0, acc0);
+        acc4 = subgroupMatrixMultiplyAccumulate(a1, b0, acc4);
+        acc8 = subgroupMatrixMultiplyAccumulate(a2, b0, acc8);
+        acc12 = subgroupMatrixMultiplyAccumulate(a3, b0, acc12);
+        let b1 = subgroupMatrixLoad<Right, col_major>(&tile[right], 82u, STRIDE8);
+        acc1 = subgroupMatrixMultiplyAccumulate(a0, b1, acc1);
+        acc5 = subgroupMatrixMultiplyAccumulate(a1, b1, acc5);
+        acc9 = subgroupMatrixMultiplyAccumulate(a2, b1, acc9);
+        acc13 = subgroupMatrixMultiplyAccumulate(a3, b1, acc13);
+        let b2 = subgroupMatrixLoad<Right, col_major>(&tile[right], 162u, STRIDE8);
+        acc2 = subgroupMatrixMultiplyAccumulate(a0, b2, acc2);
+        acc6 = subgroupMatrixMultiplyAccumulate(a1, b2, acc6);
+        acc10 = subgroupMatrixMultiplyAccumulate(a2, b2, acc10);
+        acc14 = subgroupMatrixMultiplyAccumulate(a3, b2, acc14);
+        let b3 = subgroupMatrixLoad<Right, col_major>(&tile[right], 242u, STRIDE8);
         acc3 = subgroupMatrixMultiplyAccumulate(a0, b3, acc3);
         acc7 = subgroupMatrixMultiplyAccumulate(a1, b3, acc7);
         acc11 = subgroupMatrixMultiplyAccumulate(a2, b3, acc11);
@@ -217,43 +246,43 @@ fn main(
     }
     workgroupBarrier();
   }
-  subgroupMatrixStore<row_major>(&tile, own, acc0, 16u);
-  subgroupMatrixStore<row_major>(&tile, own + 4u, acc1, 16u);
-  subgroupMatrixStore<row_major>(&tile, own + 8u, acc2, 16u);
-  subgroupMatrixStore<row_major>(&tile, own + 12u, acc3, 16u);
+  subgroupMatrixStore<row_major>(&tile[own], 0u, acc0, 16u);
+  subgroupMatrixStore<row_major>(&tile[own], 4u, acc1, 16u);
+  subgroupMatrixStore<row_major>(&tile[own], 8u, acc2, 16u);
+  subgroupMatrixStore<row_major>(&tile[own], 12u, acc3, 16u);
   workgroupBarrier();
   for (var e = 0u; e < 8u; e++) {
     let at = e * 32u + lane;
-    put(firstM + subM + at / 16u, firstN + subN + (at % 16u) * 4u, tile[own + at]);
+    put(firstM + subM + at / 16u, firstN + subN + (at % 16u) * 4u, tile[own][at]);
   }
   workgroupBarrier();
-  subgroupMatrixStore<row_major>(&tile, own, acc4, 16u);
-  subgroupMatrixStore<row_major>(&tile, own + 4u, acc5, 16u);
-  subgroupMatrixStore<row_major>(&tile, own + 8u, acc6, 16u);
-  subgroupMatrixStore<row_major>(&tile, own + 12u, acc7, 16u);
+  subgroupMatrixStore<row_major>(&tile[own], 0u, acc4, 16u);
+  subgroupMatrixStore<row_major>(&tile[own], 4u, acc5, 16u);
+  subgroupMatrixStore<row_major>(&tile[own], 8u, acc6, 16u);
+  subgroupMatrixStore<row_major>(&tile[own], 12u, acc7, 16u);
   workgroupBarrier();
   for (var e = 0u; e < 8u; e++) {
     let at = e * 32u + lane;
-    put(firstM + subM + 16u + at / 16u, firstN + subN + (at % 16u) * 4u, tile[own + at]);
+    put(firstM + subM + 16u + at / 16u, firstN + subN + (at % 16u) * 4u, tile[own][at]);
   }
   workgroupBarrier();
-  subgroupMatrixStore<row_major>(&tile, own, acc8, 16u);
-  subgroupMatrixStore<row_major>(&tile, own + 4u, acc9, 16u);
-  subgroupMatrixStore<row_major>(&tile, own + 8u, acc10, 16u);
-  subgroupMatrixStore<row_major>(&tile, own + 12u, acc11, 16u);
+  subgroupMatrixStore<row_major>(&tile[own], 0u, acc8, 16u);
+  subgroupMatrixStore<row_major>(&tile[own], 4u, acc9, 16u);
+  subgroupMatrixStore<row_major>(&tile[own], 8u, acc10, 16u);
+  subgroupMatrixStore<row_major>(&tile[own], 12u, acc11, 16u);
   workgroupBarrier();
   for (var e = 0u; e < 8u; e++) {
     let at = e * 32u + lane;
-    put(firstM + subM + 32u + at / 16u, firstN + subN + (at % 16u) * 4u, tile[own + at]);
+    put(firstM + subM + 32u + at / 16u, firstN + subN + (at % 16u) * 4u, tile[own][at]);
   }
   workgroupBarrier();
-  subgroupMatrixStore<row_major>(&tile, own, acc12, 16u);
-  subgroupMatrixStore<row_major>(&tile, own + 4u, acc13, 16u);
-  subgroupMatrixStore<row_major>(&tile, own + 8u, acc14, 16u);
-  subgroupMatrixStore<row_major>(&tile, own + 12u, acc15, 16u);
+  subgroupMatrixStore<row_major>(&tile[own], 0u, acc12, 16u);
+  subgroupMatrixStore<row_major>(&tile[own], 4u, acc13, 16u);
+  subgroupMatrixStore<row_major>(&tile[own], 8u, acc14, 16u);
+  subgroupMatrixStore<row_major>(&tile[own], 12u, acc15, 16u);
   workgroupBarrier();
   for (var e = 0u; e < 8u; e++) {
     let at = e * 32u + lane;
-    put(firstM + subM + 48u + at / 16u, firstN + subN + (at % 16u) * 4u, tile[own + at]);
+    put(firstM + subM + 48u + at / 16u, firstN + subN + (at % 16u) * 4u, tile[own][at]);
   }
 }

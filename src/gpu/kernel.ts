@@ -30,6 +30,8 @@ export type KernelArray = Float32Array<ArrayBuffer> | Uint32Array<ArrayBuffer>;
 export interface Expected {
   readonly values: Float64Array;
   readonly bounds: Float64Array;
+  /** The output holds two f16 a word, the lower half first: values of an even number. */
+  readonly halves?: true;
 }
 
 /** One qualification case of a kernel: inputs, grid, and what the f64 reference says. */

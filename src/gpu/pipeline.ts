@@ -1,12 +1,13 @@
 // Compiles kernels: one pipeline for a shader and its constants, with explicit bind-group layouts.
 // Not a scheduler. Invariant: a pipeline depends on the shader's text and constants alone, never on batch or timing.
 import { loadWgsl } from '#wgsl';
-import { KernelError } from '../lib/errors.ts';
+import { KernelError, ShaderlError } from '../lib/errors.ts';
 import type { Gpu } from './device.ts';
 import type { Kernel } from './kernel.ts';
 
 export interface Compiled {
   readonly kernel: Kernel;
+  readonly constants: Readonly<Record<string, number>>;
   readonly pipeline: GPUComputePipeline;
   readonly layout: GPUBindGroupLayout;
   readonly paramBytes: number;
@@ -45,35 +46,101 @@ export function compile(gpu: Gpu, kernel: Kernel, constants: Readonly<Record<str
   return compiled;
 }
 
-function compileByKey(gpu: Gpu, kernel: Kernel, constants: Readonly<Record<string, number>>): Compiled {
+function cacheOf(gpu: Gpu): Map<string, Compiled> {
   let cache = caches.get(gpu.device);
   if (!cache) caches.set(gpu.device, (cache = new Map()));
+  return cache;
+}
+
+/** A pipeline's key, and all its constants. */
+function keyOf(kernel: Kernel, constants: Readonly<Record<string, number>>) {
   const all = { ...kernel.constants, ...constants };
-  const key = `${kernel.name}|${Object.entries(all)
+  const list = Object.entries(all)
     .map(([k, v]) => `${k}=${v}`)
-    .sort()
-    .join(',')}`;
+    .sort();
+  return { key: `${kernel.name}|${list.join(',')}`, all };
+}
+
+const moduleOf = (gpu: Gpu, kernel: Kernel): GPUShaderModule =>
+  gpu.device.createShaderModule({ label: `shaders/${kernel.name}.wgsl`, code: loadWgsl(`${kernel.name}.wgsl`) });
+
+function entryOf(
+  kernel: Kernel,
+  constants: Readonly<Record<string, number>>,
+  layout: GPUBindGroupLayout,
+  pipeline: GPUComputePipeline,
+): Compiled {
+  const paramBytes = Math.max(16, Math.ceil(kernel.params.length / 4) * 16);
+  return { kernel, constants, pipeline, layout, paramBytes, groups: new Map() };
+}
+
+function compileByKey(gpu: Gpu, kernel: Kernel, constants: Readonly<Record<string, number>>): Compiled {
+  const cache = cacheOf(gpu);
+  const { key, all } = keyOf(kernel, constants);
   const known = cache.get(key);
   if (known) return known;
   const layout = layoutOf(gpu, kernel);
-  const module = gpu.device.createShaderModule({
-    label: `shaders/${kernel.name}.wgsl`,
-    code: loadWgsl(`${kernel.name}.wgsl`),
-  });
   const pipeline = gpu.device.createComputePipeline({
     label: key,
     layout: gpu.device.createPipelineLayout({ bindGroupLayouts: [layout] }),
-    compute: { module, entryPoint: 'main', constants: all },
+    compute: { module: moduleOf(gpu, kernel), entryPoint: 'main', constants: all },
   });
-  const compiled = {
-    kernel,
-    pipeline,
-    layout,
-    paramBytes: Math.max(16, Math.ceil(kernel.params.length / 4) * 16),
-    groups: new Map(),
-  };
+  const compiled = entryOf(kernel, constants, layout, pipeline);
   cache.set(key, compiled);
   return compiled;
+}
+
+/** A kernel with its constants: what a pipeline is made of. */
+export interface PipelineUse {
+  kernel: Kernel;
+  constants: Readonly<Record<string, number>>;
+}
+
+/** The pipelines that a device has so far. */
+export function pipelinesOf(gpu: Gpu): PipelineUse[] {
+  return [...cacheOf(gpu).values()].map(({ kernel, constants }) => ({ kernel, constants }));
+}
+
+/** Compilations under way at a time: more than any driver uses, few enough for their memory. */
+const compiling = 16;
+
+/**
+ * Compiles pipelines before they are needed, side by side on the driver's threads, while the caller does something else.
+ * @throws KernelError `compile` naming the pipeline that the driver refused.
+ */
+export async function compileAhead(
+  gpu: Gpu,
+  uses: readonly PipelineUse[],
+  onProgress: (done: number, total: number) => void = () => {},
+): Promise<void> {
+  const cache = cacheOf(gpu);
+  const wanted = new Map(uses.map((use) => [keyOf(use.kernel, use.constants).key, use]));
+  const jobs = [...wanted].filter(([key]) => !cache.has(key));
+  const modules = new Map<string, GPUShaderModule>();
+  let next = 0;
+  let done = 0;
+  async function lane(): Promise<void> {
+    while (next < jobs.length) {
+      const [key, { kernel, constants }] = jobs[next++]!;
+      const layout = layoutOf(gpu, kernel);
+      const module = modules.get(kernel.name) ?? moduleOf(gpu, kernel);
+      modules.set(kernel.name, module);
+      const made = gpu.device.createComputePipelineAsync({
+        label: key,
+        layout: gpu.device.createPipelineLayout({ bindGroupLayouts: [layout] }),
+        compute: { module, entryPoint: 'main', constants: keyOf(kernel, constants).all },
+      });
+      const pipeline = await gpu.wait(`compiling ${kernel.name}`, made).catch((cause: unknown) => {
+        if (cause instanceof ShaderlError) throw cause;
+        const text = cause instanceof Error ? cause.message : String(cause);
+        throw new KernelError('compile', `compiling ${key}: ${text}; wanted a pipeline. Fix the shader.`, { cause });
+      });
+      // Whoever could not wait has compiled it meanwhile, and holds that one.
+      if (!cache.has(key)) cache.set(key, entryOf(kernel, constants, layout, pipeline));
+      onProgress(++done, jobs.length);
+    }
+  }
+  await Promise.all(Array.from({ length: Math.min(compiling, jobs.length) }, lane));
 }
 
 /** Compiles a shader for its messages alone: throws KernelError with file:line:column of every error. */

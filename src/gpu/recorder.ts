@@ -14,6 +14,8 @@ const slots = 4096;
 export interface Recorder {
   /** The form of the kernels that suits the device. */
   readonly variant: KernelVariant;
+  /** Workgroup memory of the device, bytes. */
+  readonly workgroupBytes: number;
   /** Adds one dispatch. `views` follow the kernel's bindings; `params` must name every scalar. */
   dispatch(
     kernel: Kernel,
@@ -28,6 +30,50 @@ export interface Recorder {
   submit(): void;
 }
 
+/** Writes a kernel's scalars at word `base`, in struct order. @throws KernelError `missing-param`. */
+export function writeScalars(
+  kernel: Kernel,
+  params: Readonly<Record<string, number>>,
+  words: Uint32Array,
+  floats: Float32Array,
+  base: number,
+): void {
+  for (let i = 0; i < kernel.params.length; i++) {
+    const [name, type] = kernel.params[i]!;
+    const value = params[name];
+    if (value === undefined) {
+      throw new KernelError(
+        'missing-param',
+        `dispatching ${kernel.name}: no value for scalar ${name}; give every scalar.`,
+      );
+    }
+    if (type === 'f32') floats[base + i] = value;
+    else words[base + i] = value;
+  }
+}
+
+/** The bind group of a kernel on its scalars' buffer and its views. @throws KernelError `bindings` on a wrong number. */
+export function bindGroupOf(gpu: Gpu, compiled: Compiled, scalars: View, views: readonly View[]): GPUBindGroup {
+  const { kernel } = compiled;
+  if (views.length !== kernel.bindings.length) {
+    throw new KernelError(
+      'bindings',
+      `dispatching ${kernel.name}: ${views.length} views for ${kernel.bindings.length} bindings.`,
+    );
+  }
+  return gpu.device.createBindGroup({
+    label: kernel.name,
+    layout: compiled.layout,
+    entries: [
+      { binding: 0, resource: { buffer: scalars.buffer, size: compiled.paramBytes } },
+      ...views.map((view, i) => ({
+        binding: i + 1,
+        resource: { buffer: view.buffer, offset: view.offset, size: view.size },
+      })),
+    ],
+  });
+}
+
 /** A recorder for one device; it may be used again after each submit. */
 export function createRecorder(gpu: Gpu): Recorder {
   const { device } = gpu;
@@ -40,48 +86,12 @@ export function createRecorder(gpu: Gpu): Recorder {
   let pass: GPUComputePassEncoder | null = null;
   let timer: PassTimer | null = null;
 
-  function writeParams(kernel: Kernel, params: Readonly<Record<string, number>>): number {
-    const base = (used * stride) / 4;
-    for (let i = 0; i < kernel.params.length; i++) {
-      const [name, type] = kernel.params[i]!;
-      const value = params[name];
-      if (value === undefined) {
-        throw new KernelError(
-          'missing-param',
-          `dispatching ${kernel.name}: no value for scalar ${name}; give every scalar.`,
-        );
-      }
-      if (type === 'f32') floats[base + i] = value;
-      else words[base + i] = value;
-    }
-    return used++ * stride;
-  }
-
   function bindGroup(compiled: Compiled, views: readonly View[]): GPUBindGroup {
     // The group holds this recorder's own ring, so another recorder's group will not do.
     let key = `${ring.id}:`;
     for (const view of views) key += `${view.id},`;
-    const known = compiled.groups.get(key);
-    if (known) return known;
-    const { kernel } = compiled;
-    if (views.length !== kernel.bindings.length) {
-      throw new KernelError(
-        'bindings',
-        `dispatching ${kernel.name}: ${views.length} views for ${kernel.bindings.length} bindings.`,
-      );
-    }
-    const group = device.createBindGroup({
-      label: kernel.name,
-      layout: compiled.layout,
-      entries: [
-        { binding: 0, resource: { buffer: ring.buffer, size: compiled.paramBytes } },
-        ...views.map((view, i) => ({
-          binding: i + 1,
-          resource: { buffer: view.buffer, offset: view.offset, size: view.size },
-        })),
-      ],
-    });
-    compiled.groups.set(key, group);
+    let group = compiled.groups.get(key);
+    if (!group) compiled.groups.set(key, (group = bindGroupOf(gpu, compiled, ring, views)));
     return group;
   }
 
@@ -123,10 +133,17 @@ export function createRecorder(gpu: Gpu): Recorder {
 
   return {
     variant: kernelVariant(gpu.identity),
+    workgroupBytes: gpu.identity.limits.maxComputeWorkgroupStorageSize,
     dispatch(kernel, views, params, grid, constants) {
+      if (kernel.params.length * 4 > stride) {
+        const message = `dispatching ${kernel.name}: ${kernel.params.length} scalars, room for ${stride / 4}; put some into a buffer.`;
+        throw new KernelError('too-many-scalars', message);
+      }
       if (used === slots) submit();
       const compiled = compile(gpu, kernel, constants);
-      const offset = writeParams(kernel, params);
+      const offset = used * stride;
+      writeScalars(kernel, params, words, floats, offset / 4);
+      used += 1;
       const into = passFor(kernel, grid);
       into.setPipeline(compiled.pipeline);
       into.setBindGroup(0, bindGroup(compiled, views), [offset]);

@@ -3,7 +3,7 @@
 // every case of the plain kernel that it takes.
 import type { Gpu } from '../gpu/device.ts';
 import type { KernelCase, QualifiedKernel } from '../gpu/kernel.ts';
-import { supports } from '../gpu/variant.ts';
+import { kernelVariant, supports } from '../gpu/variant.ts';
 import { attentionKvGradient, attentionKvGradientLanes } from './attention-kv-gradient.ts';
 import { attentionScores, attentionScoresLanes } from './attention-scores.ts';
 import { attentionSoftmax, attentionSoftmaxWide } from './attention-softmax.ts';
@@ -14,6 +14,7 @@ import { matmulTn, matmulTnLanes, matmulTnTiled } from './matmul-tn.ts';
 import { runOnce } from './qualify.ts';
 import { rmsnorm, rmsnormRows } from './rmsnorm.ts';
 import { rmsnormBackward, rmsnormBackwardRows } from './rmsnorm-backward.ts';
+import { compareRowForms } from './row-forms.ts';
 
 /** Each kernel in its plain form, with its other forms. */
 export const kernelForms: readonly (readonly [plain: QualifiedKernel, ...forms: QualifiedKernel[]])[] = [
@@ -49,6 +50,8 @@ export async function compareForms(gpu: Gpu): Promise<FormResult[]> {
       if (supports(gpu, form)) results.push(await compareForm(gpu, plain, form, words));
     }
   }
+  // The form of draws that a software adapter never runs: its own tests compare it there.
+  if (kernelVariant(gpu.identity) === 'tiles') results.push(await compareRowForms(gpu));
   return results;
 }
 

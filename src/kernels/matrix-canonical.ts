@@ -4,14 +4,17 @@
 // and never assumed.
 import { allocate, readU32, release, upload, type View } from '../gpu/buffers.ts';
 import type { Gpu } from '../gpu/device.ts';
-import { createRecorder } from '../gpu/recorder.ts';
+import { createRecorder, type Recorder } from '../gpu/recorder.ts';
 import { packBf16, roundBf16, testValues } from './case-data.ts';
 import { launchOf, testWeightScale } from './matrix-cases.ts';
+import { fewConstants, fewKernel } from './matrix-few.ts';
+import { type FewTile, fewGrid, fewTiles } from './matrix-few-tiles.ts';
 import { matrixMatmul } from './matrix-matmul.ts';
+import { matrixMatmulLora, matrixMatmulLoraConstants } from './matrix-matmul-lora.ts';
 import { matrixMatmulLow } from './matrix-matmul-low.ts';
 import { matrixMatmulNarrow } from './matrix-matmul-narrow.ts';
 import { packReference } from './matrix-pack.ts';
-import { type LowTile, packedWidth } from './matrix-tiles.ts';
+import { type LowTile, packedWidth, tallGrid } from './matrix-tiles.ts';
 
 /** One comparison with the tall kernel over all rows. */
 export interface MatrixCanonicalResult {
@@ -23,7 +26,7 @@ export interface MatrixCanonicalResult {
 
 const rows = 128;
 const columns = 200;
-const k = 1536;
+const k = 2048;
 
 /** Runs of rows that a kernel is given: from where, and how many at a time. */
 const schedules: readonly { tile: LowTile | 'narrow' | 'tall'; first: number; count: number }[] = [
@@ -38,7 +41,7 @@ const schedules: readonly { tile: LowTile | 'narrow' | 'tall'; first: number; co
   { tile: 'tall', first: 1, count: 127 },
 ];
 
-/** Compares every kernel and tile of the forward product with the tall kernel over all rows. */
+/** Compares every kernel and tile of the forward product with the tall kernel over all rows, with and without LoRA. */
 export async function matrixCanonicalChecks(gpu: Gpu): Promise<MatrixCanonicalResult[]> {
   const w = roundBf16(testValues(columns * k, 41, 0.05));
   const x = testValues(rows * k, 42);
@@ -84,8 +87,77 @@ export async function matrixCanonicalChecks(gpu: Gpu): Promise<MatrixCanonicalRe
       const name = `matrix product, ${shape}: rows ${first} to ${first + count - 1} against all ${rows}`;
       results.push({ name, passed: differ === 0, detail: `${differ} of ${found.length} outputs differ` });
     }
+    for (const rank of [0, rank4]) results.push(...(await layerChecks(gpu, r, views, x, w, rank)));
     return results;
   } finally {
     for (const view of views) release(gpu, view);
+  }
+}
+
+const rank4 = 16;
+
+/** The linear layers of decoding against that of training: every tile of few rows, at several row positions. */
+async function layerChecks(
+  gpu: Gpu,
+  r: Recorder,
+  [packedRows, scales, weights, out]: readonly View[],
+  x: Float32Array<ArrayBuffer>,
+  w: Float32Array<ArrayBuffer>,
+  rank: number,
+): Promise<MatrixCanonicalResult[]> {
+  const width = 3 * rank4;
+  const z = testValues(rows * width, 43);
+  const [zView, b] = [allocate(gpu, 'canonical.z', z.byteLength), allocate(gpu, 'canonical.b', rank4 * columns * 4)];
+  upload(gpu, b, testValues(rank4 * columns, 44));
+
+  async function layer(few: FewTile | null, first: number, count: number): Promise<Uint32Array> {
+    const packed = packReference(x.subarray(first * k, (first + count) * k), count, k, packedWidth(k));
+    upload(gpu, packedRows!, packed.packed);
+    upload(gpu, scales!, packed.scales);
+    upload(gpu, zView, z.subarray(first * width, (first + count) * width));
+    const params = {
+      rows: count,
+      columns,
+      xStride8: packedWidth(k) / 8,
+      xOffset8: 0,
+      outStride4: columns / 4,
+      outOffset4: 0,
+      mode: 2,
+      weightScale: testWeightScale(w),
+      zStride4: width / 4,
+      bStride4: columns / 4,
+      bOffset4: 0,
+      split1: 64,
+      split2: 136,
+      loraScale: 1.5,
+    };
+    upload(gpu, out!, testValues(rows * columns, 45).subarray(first * columns, (first + count) * columns));
+    const bound = [packedRows!, scales!, weights!, zView, b, out!];
+    if (few) r.dispatch(fewKernel(few), bound, params, fewGrid(few, columns), fewConstants(few, k, rank));
+    else r.dispatch(matrixMatmulLora, bound, params, tallGrid(count, columns), matrixMatmulLoraConstants(k, rank));
+    r.submit();
+    return readU32(gpu, out!, count * columns);
+  }
+
+  try {
+    const whole = await layer(null, 0, rows);
+    const results: MatrixCanonicalResult[] = [];
+    for (const few of fewTiles) {
+      for (const [first, count] of [
+        [0, 1],
+        [61, 4],
+        [rows - few.rows, few.rows],
+      ] as const) {
+        const found = await layer(few, first, count);
+        const wanted = whole.subarray(first * columns, (first + count) * columns);
+        const differ = found.reduce((sum, word, i) => sum + (word === wanted[i] ? 0 : 1), 0);
+        const name = `linear layer of rank ${rank}, ${few.name}: rows ${first} to ${first + count - 1} against all ${rows}`;
+        results.push({ name, passed: differ === 0, detail: `${differ} of ${found.length} outputs differ` });
+      }
+    }
+    return results;
+  } finally {
+    release(gpu, zView);
+    release(gpu, b);
   }
 }

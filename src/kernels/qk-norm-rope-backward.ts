@@ -4,7 +4,8 @@ import type { KernelCase, QualifiedKernel } from '../gpu/kernel.ts';
 import { testValues, unit } from './case-data.ts';
 import { type HeadShape, headCase, headParams, qkNormRopeGrid } from './qk-norm-rope.ts';
 
-function makeCase(shape: HeadShape, rows: number, norm: boolean): KernelCase {
+/** A case for `rows` rows of heads of a shape. */
+export function gradientCase(shape: HeadShape, rows: number, norm: boolean): KernelCase {
   const data = headCase(shape, rows);
   const { heads, kvHeads, headDim } = shape;
   const half = headDim / 2;
@@ -77,8 +78,8 @@ export const qkNormRopeBackward: QualifiedKernel = {
   params: headParams,
   constants: { NORM: 1 },
   cases: () => [
-    makeCase({ heads: 1, kvHeads: 1, headDim: 4 }, 1, true),
-    makeCase({ heads: 4, kvHeads: 2, headDim: 32 }, 9, true),
-    makeCase({ heads: 3, kvHeads: 1, headDim: 64 }, 13, false),
+    gradientCase({ heads: 1, kvHeads: 1, headDim: 4 }, 1, true),
+    gradientCase({ heads: 4, kvHeads: 2, headDim: 32 }, 9, true),
+    gradientCase({ heads: 3, kvHeads: 1, headDim: 64 }, 13, false),
   ],
 };

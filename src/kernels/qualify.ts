@@ -5,6 +5,7 @@ import type { Gpu } from '../gpu/device.ts';
 import type { Expected, Kernel, KernelArray, KernelCase } from '../gpu/kernel.ts';
 import { createRecorder, type Recorder } from '../gpu/recorder.ts';
 import { KernelError } from '../lib/errors.ts';
+import { f16ToF32 } from '../lib/half.ts';
 
 export interface CaseResult {
   case: string;
@@ -31,7 +32,8 @@ function recorderOf(gpu: Gpu): Recorder {
 }
 
 function outputLength(expected: Expected | Uint32Array): number {
-  return expected instanceof Uint32Array ? expected.length : expected.values.length;
+  if (expected instanceof Uint32Array) return expected.length;
+  return expected.halves ? expected.values.length / 2 : expected.values.length;
 }
 
 /** The bytes that a binding starts with: input data, or a pattern that shows what was not written; then the guard. */
@@ -55,6 +57,10 @@ export function errorRatio(actual: number, actualBits: number, wanted: number, b
   return ratio >= 0 ? ratio : Number.POSITIVE_INFINITY;
 }
 
+function halfValues(words: Uint32Array<ArrayBuffer>, length: number): Float32Array {
+  return Float32Array.from(new Uint16Array(words.buffer, 0, 2 * length), f16ToF32);
+}
+
 function compare(
   name: string,
   words: Uint32Array<ArrayBuffer>,
@@ -63,14 +69,15 @@ function compare(
 ): void {
   const length = outputLength(expected);
   for (let i = length; i < words.length; i++) if (words[i] !== guardPattern) into.guarded = false;
-  const floats = new Float32Array(words.buffer);
-  for (let i = 0; i < length; i++) {
+  const halves = !(expected instanceof Uint32Array) && expected.halves;
+  const floats = halves ? halfValues(words, length) : new Float32Array(words.buffer);
+  for (let i = 0; i < (halves ? 2 * length : length); i++) {
     const ratio =
       expected instanceof Uint32Array
         ? words[i] === expected[i]
           ? 0
           : Number.POSITIVE_INFINITY
-        : errorRatio(floats[i]!, words[i]!, expected.values[i]!, expected.bounds[i]!);
+        : errorRatio(floats[i]!, halves ? 0 : words[i]!, expected.values[i]!, expected.bounds[i]!);
     if (!(ratio <= into.worst)) {
       into.worst = ratio;
       const [found, wanted] =

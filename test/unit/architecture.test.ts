@@ -92,7 +92,9 @@ describe('the files', () => {
 
   // A second form of a kernel (same bits, other loads) is described beside the plain form.
   const plainForm = (name: string) =>
-    name.replace(/-(lanes|tiled|skinny|wide)$|(?<=rmsnorm|rmsnorm-backward)-rows$/, '');
+    name
+      .replace(/-(lanes|tiled|skinny|wide)$|(?<=rmsnorm|rmsnorm-backward)-rows$|(?<=^matrix-few)-.*$/, '')
+      .replace(/^attention-(row-sums|flash-dq|flash-dkv)$/, 'attention-flash-backward');
 
   test('every shader has a kernel in the registry, with a wrapper of its stem and cases', () => {
     const shaders = filesUnder('shaders', /\.wgsl$/).map((file) => file.slice('shaders/'.length, -'.wgsl'.length));

@@ -1,0 +1,88 @@
+// The property that the family's attention rests on, checked on a device: a row's bits depend on its q and its slot's
+// cache alone, whether it is computed alone, beside rows of other slots, or in a tile of rows.
+// Not accuracy (qualify.ts). Invariant: bits of every output are compared.
+import { allocate, readU32, release, upload, type View } from '../gpu/buffers.ts';
+import type { Gpu } from '../gpu/device.ts';
+import type { KernelArray } from '../gpu/kernel.ts';
+import { createRecorder } from '../gpu/recorder.ts';
+import { flashRows, flashTiles, recordAttentionFlash } from './attention-flash.ts';
+import { recordAttentionDecode } from './attention-merge.ts';
+import { partialWidth } from './attention-partial.ts';
+import { type CachedShape, cachedBatch, chunkKeys } from './cached-attention-cases.ts';
+
+export interface AttentionCanonicalResult {
+  name: string;
+  passed: boolean;
+  /** Outputs that differ, of how many. */
+  detail: string;
+}
+
+/** Rows that decode computes together: all of them, then some alone and in small batches. */
+function schedules(rows: number): number[][] {
+  const all = Array.from({ length: rows }, (_, r) => r);
+  const some = [0, Math.floor(rows / 2), rows - 1];
+  return [all, ...some.map((r) => [r]), all.filter((r) => r % 7 === 3).reverse()];
+}
+
+/** Compares attention-flash in each tile that fits with attention-partial and attention-merge on a batch of runs. */
+export async function attentionCanonicalChecks(gpu: Gpu, shape: CachedShape): Promise<AttentionCanonicalResult[]> {
+  const batch = cachedBatch(shape);
+  const { rows, heads, kvHeads, headDim, cacheLength } = batch;
+  const width = heads * headDim;
+  const chunks = cacheLength / chunkKeys + 1;
+  const views: View[] = [];
+  const make = (name: string, data: KernelArray | number): View => {
+    const view = allocate(gpu, `attention.${name}`, typeof data === 'number' ? data * 4 : data.byteLength);
+    views.push(view);
+    if (typeof data !== 'number') upload(gpu, view, data);
+    return view;
+  };
+  const r = createRecorder(gpu);
+  const cache = { k: make('k', batch.k), v: make('v', batch.v), scales: make('scales', batch.scales) };
+  const q = make('q', rows * width);
+  const out = make('out', rows * width);
+  const lse = make('lse', rows * heads);
+  const meta = make('meta', rows * 2);
+  const partials = make('partials', rows * partialWidth(heads, headDim, chunks));
+  const own = { rows, heads, kvHeads, headDim, cacheLength, qStride: width, outStride: width };
+
+  async function flash(tileRows: 16 | 32): Promise<Uint32Array> {
+    const table = flashTiles(batch.meta, tileRows);
+    upload(gpu, q, batch.q);
+    r.clear(out);
+    recordAttentionFlash(r, { tiles: make('tiles', table), q, ...cache, out, lse }, own, table.length / 4, tileRows);
+    r.submit();
+    return readU32(gpu, out, rows * width);
+  }
+
+  async function decode(chosen: number[]): Promise<Uint32Array> {
+    for (const [i, row] of chosen.entries()) {
+      upload(gpu, q, batch.q.subarray(row * width, (row + 1) * width), i * width * 4);
+      upload(gpu, meta, batch.meta.subarray(row * 2, row * 2 + 2), i * 8);
+    }
+    r.clear(out);
+    recordAttentionDecode(r, { meta, q, ...cache, partials, out }, { ...own, rows: chosen.length }, chunks);
+    r.submit();
+    return readU32(gpu, out, chosen.length * width);
+  }
+
+  try {
+    const most = flashRows(headDim, gpu.identity.limits.maxComputeWorkgroupStorageSize);
+    const tall = await flash(most);
+    const results: AttentionCanonicalResult[] = [];
+    const compare = (name: string, found: Uint32Array, wanted: (i: number) => number) => {
+      const differ = found.reduce((sum, word, i) => sum + (word === wanted(i) ? 0 : 1), 0);
+      results.push({ name, passed: differ === 0, detail: `${differ} of ${found.length} outputs differ` });
+    };
+    const stem = `attention, ${heads}/${kvHeads} heads of ${headDim}`;
+    if (most === 32) compare(`${stem}: tiles of 16 rows against 32`, await flash(16), (i) => tall[i]!);
+    for (const chosen of schedules(rows)) {
+      const found = await decode(chosen);
+      const wanted = (i: number) => tall[chosen[Math.floor(i / width)]! * width + (i % width)]!;
+      compare(`${stem}: ${chosen.length} single rows from ${chosen[0]} against tiles of ${most}`, found, wanted);
+    }
+    return results;
+  } finally {
+    for (const view of views) release(gpu, view);
+  }
+}

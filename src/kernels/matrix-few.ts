@@ -1,0 +1,45 @@
+// A fused linear layer with its LoRA for at most 64 rows: decoding. matrix-matmul-lora's twin in bits, a kernel a tile.
+// Not for prefill or training. Invariant: an output has the bits that matrix-matmul-lora gives it, in every tile.
+import type { KernelCase, QualifiedKernel } from '../gpu/kernel.ts';
+import { type FewTile, fewGrid, fewTiles, roundOf } from './matrix-few-tiles.ts';
+import { loraProductCase, matrixMatmulLora } from './matrix-matmul-lora.ts';
+
+/** Pipeline constants of a tile for a sum of `k` terms and a stored rank, a multiple of four; rank 0: no LoRA term. */
+export function fewConstants(few: FewTile, k: number, rank: number): Record<string, number> {
+  const key = `${few.name} ${k} ${rank}`;
+  let constants = known.get(key);
+  if (!constants) known.set(key, (constants = { ROUNDS: k / roundOf(few), RANK4: rank / 4 }));
+  return constants;
+}
+
+/** One object for each combination, so that pipelines are found by identity. */
+const known = new Map<string, Record<string, number>>();
+
+function casesOf(few: FewTile): KernelCase[] {
+  const round = roundOf(few);
+  const half = few.rows / 2;
+  const run = (rows: number, columns: number, k: number, mode: number, rank: number, splits: number[]) => ({
+    ...loraProductCase(rows, columns, k, mode, rank, splits),
+    constants: fewConstants(few, k, rank),
+    grid: fewGrid(few, columns),
+  });
+  return [
+    run(1, few.columns, round, 0, 0, []),
+    run(few.rows, 2 * few.columns + 4, round, 2, 16, [few.columns]),
+    run(half + 1, 3 * few.columns - 4, 2 * round, 0, 4, [8, few.columns + 4]),
+    run(half - 1, few.columns + 3, round, 2, 0, []),
+  ];
+}
+
+/** The kernels by tile. Views and scalars as for `matrixMatmulLora`. */
+export const matrixFew: readonly QualifiedKernel[] = fewTiles.map((few) => ({
+  ...matrixMatmulLora,
+  name: `matrix-few-${few.name}`,
+  constants: { ROUNDS: 1, RANK4: 0 },
+  cases: () => casesOf(few),
+}));
+
+/** The kernel of a tile. */
+export function fewKernel(few: FewTile): QualifiedKernel {
+  return matrixFew[fewTiles.findIndex((candidate) => candidate.name === few.name)]!;
+}

@@ -1,0 +1,222 @@
+// Rows for a product by subgroup matrices: as they are, normalised or gated, rounded to f16, with LoRA's A x on the way.
+// Not the product. Invariant: a row's bits depend on that row and on A alone, whatever the number of rows or of
+// workgroups that share a row.
+import type { View } from '../gpu/buffers.ts';
+import { ceilDiv, type KernelCase, padded, type QualifiedKernel } from '../gpu/kernel.ts';
+import type { Recorder } from '../gpu/recorder.ts';
+import { KernelError } from '../lib/errors.ts';
+import { testValues, unit, withStride } from './case-data.ts';
+import { packedWidth } from './matrix-tiles.ts';
+import { rmsnormReference } from './rmsnorm.ts';
+import { gateUpValues, sigmoidError } from './swiglu.ts';
+
+/** What a row is made from; the shader's SOURCE. */
+export const rowSource = { plain: 0, norm: 1, swiglu: 2 } as const;
+
+type Source = keyof typeof rowSource;
+
+/** Outputs of z that one workgroup makes: few while there are few rows, so that they are made at the same time. */
+function perGroup(rows: number, width: number): number {
+  return rows > 64 ? Math.max(width, 1) : 4;
+}
+
+function launch(source: Source, rows: number, k4: number, width: number, each: number) {
+  return {
+    grid: [rows, Math.max(1, ceilDiv(width, each)), 1] as const,
+    constants: constantsOf(source, ceilDiv(k4, 256) * 256),
+  };
+}
+
+const known = new Map<string, Record<string, number>>();
+
+/** One object for each combination, so that pipelines are found by identity. */
+function constantsOf(source: Source, row4: number): Record<string, number> {
+  const key = `${source} ${row4}`;
+  let constants = known.get(key);
+  if (!constants) known.set(key, (constants = { SOURCE: rowSource[source], ROW4: row4 }));
+  return constants;
+}
+
+/** Values and bounds of the rows before they are rounded, in f64. */
+function rowsReference(source: Source, x: Float32Array, gain: Float32Array, rows: number, columns: number) {
+  if (source === 'norm') return rmsnormReference(x, gain, rows, columns, 1e-6);
+  const values = new Float64Array(rows * columns);
+  const bounds = new Float64Array(rows * columns);
+  const stride = x.length / rows;
+  for (let m = 0; m < rows; m++) {
+    for (let c = 0; c < columns; c++) {
+      const g = x[m * stride + c]!;
+      const at = m * columns + c;
+      if (source === 'plain') values[at] = g;
+      else {
+        values[at] = (g / (1 + Math.exp(Math.min(-g, 80)))) * x[m * stride + stride / 2 + c]!;
+        bounds[at] = (sigmoidError(g) + 6 * unit) * Math.abs(values[at]!) + 1e-37;
+      }
+    }
+  }
+  return { values, bounds };
+}
+
+/**
+ * A case. The bound of z: the sum has at most columns / 1024 * 4 + 28 roundings, and the values' own errors enter. A packed
+ * value may be off by its own error and half a unit of f16: 2^-11 of it, or 2^-25 where it is subnormal.
+ */
+function makeCase(source: Source, rows: number, columns: number, width: number, each: number): KernelCase {
+  const k4 = padded(columns) / 4;
+  const x = source === 'swiglu' ? gateUpValues(rows, k4) : testValues(rows * columns, 171 + columns);
+  const gain = testValues(columns, 172, 1.5);
+  const a = testValues(width * columns, 173, 0.1);
+  const found = rowsReference(source, x, gain, rows, columns);
+  const packed = packedWidth(columns);
+  const values = new Float64Array(rows * packed);
+  const bounds = new Float64Array(rows * packed);
+  const scales = new Float64Array(rows);
+  const zStride = padded(Math.max(width, 4));
+  const z = new Float64Array(rows * zStride).fill(Number.NaN);
+  const zBounds = new Float64Array(rows * zStride);
+  for (let m = 0; m < rows; m++) {
+    const row = found.values.subarray(m * columns, (m + 1) * columns);
+    const errors = found.bounds.subarray(m * columns, (m + 1) * columns);
+    const top = row.reduce((most, v) => Math.max(most, Math.abs(v)), 0);
+    const e = Math.min(126, 14 - Math.floor(Math.log2(top)));
+    scales[m] = 2 ** -e;
+    for (let c = 0; c < columns; c++) {
+      const scaled = row[c]! * 2 ** e;
+      values[m * packed + c] = scaled;
+      bounds[m * packed + c] = errors[c]! * 2 ** e + Math.max(Math.abs(scaled) * 2 ** -11, 2 ** -25) * 1.001;
+    }
+    for (let j = 0; j < width; j++) {
+      let sum = 0;
+      let bound = 0;
+      for (let c = 0; c < columns; c++) {
+        const w = a[j * columns + c]!;
+        sum += w * row[c]!;
+        bound += Math.abs(w) * (errors[c]! + ((columns / 1024) * 4 + 28) * unit * Math.abs(row[c]!));
+      }
+      z[m * zStride + j] = sum;
+      zBounds[m * zStride + j] = bound + 1e-37;
+    }
+  }
+  const { grid, constants } = launch(source, rows, k4, width, each);
+  const swiglu = source === 'swiglu';
+  return {
+    name: `${source} ${rows}x${columns}, z ${width} by ${each}`,
+    params: {
+      rows,
+      columns,
+      k4,
+      xStride4: swiglu ? 2 * k4 : k4,
+      upOffset4: k4,
+      packed2: packed / 4,
+      width,
+      zStride,
+      perGroup: each,
+      eps: 1e-6,
+    },
+    grid,
+    constants,
+    inputs: {
+      x: swiglu ? x : withStride(x, rows, columns, k4 * 4),
+      gain: withStride(gain, 1, columns, k4 * 4),
+      a: withStride(a.length > 0 ? a : new Float32Array(columns), Math.max(width, 1), columns, k4 * 4),
+    },
+    expected: {
+      packed: { values, bounds, halves: true },
+      scales: { values: scales, bounds: new Float64Array(rows) },
+      z: { values: z, bounds: zBounds },
+    },
+  };
+}
+
+export const matrixRows: QualifiedKernel = {
+  name: 'matrix-rows',
+  bindings: [
+    { name: 'x', access: 'read' },
+    { name: 'gain', access: 'read' },
+    { name: 'a', access: 'read' },
+    { name: 'packed', access: 'read_write' },
+    { name: 'scales', access: 'read_write' },
+    { name: 'z', access: 'read_write' },
+  ],
+  params: [
+    ['rows', 'u32'],
+    ['columns', 'u32'],
+    ['k4', 'u32'],
+    ['xStride4', 'u32'],
+    ['upOffset4', 'u32'],
+    ['packed2', 'u32'],
+    ['width', 'u32'],
+    ['zStride', 'u32'],
+    ['perGroup', 'u32'],
+    ['eps', 'f32'],
+  ],
+  constants: { SOURCE: 0, ROW4: 256 },
+  cases: () => [
+    makeCase('plain', 3, 258, 0, 8),
+    makeCase('plain', 2, 1030, 5, 4),
+    makeCase('norm', 5, 64, 16, 8),
+    makeCase('norm', 2, 1028, 48, 8),
+    makeCase('norm', 3, 260, 48, 48),
+    makeCase('swiglu', 2, 96, 20, 8),
+    makeCase('swiglu', 3, 1280, 16, 16),
+  ],
+};
+
+/** Bytes of workgroup memory for rows of a width. */
+export function rowsStorage(columns: number): number {
+  return ceilDiv(columns, 1024) * 256 * 16 + 5 * 1024 + 16;
+}
+
+export interface RowsShape {
+  rows: number;
+  /** Width of a row, and of its storage in f32. */
+  columns: number;
+  xStride: number;
+  /** Where the up half starts, for `swiglu`. */
+  upOffset?: number;
+  /** RMSNorm's epsilon, for `norm`. */
+  eps?: number;
+  /** LoRA's A, [width, padded(columns)] f32, and the row stride of z; absent without an adapter. */
+  lora?: { a: View; width: number; z: View; zStride: number } | undefined;
+}
+
+/**
+ * Records the packing of `shape.rows` rows of x into `packed` and `scales` and, with `lora`, z = x A^T.
+ * `gain`: [padded(columns)] f32 for `norm`, any buffer otherwise.
+ * @throws KernelError `row-too-wide` if a row does not fit the workgroup memory.
+ */
+export function recordRows(
+  r: Recorder,
+  source: Source,
+  x: View,
+  gain: View,
+  packed: View,
+  scales: View,
+  shape: RowsShape,
+  spare: View,
+): void {
+  const { rows, columns, lora } = shape;
+  const k4 = padded(columns) / 4;
+  const width = lora?.width ?? 0;
+  const each = perGroup(rows, width);
+  const { grid, constants } = launch(source, rows, k4, width, each);
+  const bytes = rowsStorage(columns);
+  const room = r.workgroupBytes;
+  if (bytes > room) {
+    const message = `packing rows of ${columns}: they need ${bytes} bytes of workgroup memory, the adapter has ${room}; use the family portable.`;
+    throw new KernelError('row-too-wide', message);
+  }
+  const params = {
+    rows,
+    columns,
+    k4,
+    xStride4: shape.xStride / 4,
+    upOffset4: (shape.upOffset ?? 0) / 4,
+    packed2: packedWidth(columns) / 4,
+    width,
+    zStride: lora?.zStride ?? 0,
+    perGroup: each,
+    eps: shape.eps ?? 0,
+  };
+  r.dispatch(matrixRows, [x, gain, lora?.a ?? gain, packed, scales, lora?.z ?? spare], params, grid, constants);
+}
