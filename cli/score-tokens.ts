@@ -59,7 +59,7 @@ export async function scoreTokens(
     cacheLength: inputs.length,
     training: false,
   });
-  const head = createHead(gpu, model.architecture, rows);
+  const head = createHead(gpu, model.architecture, rows, vocabulary);
   const targets = allocate(gpu, 'score.targets', rows * 4);
   const stats = allocate(gpu, 'score.stats', rows * 16);
   const recorder = createRecorder(gpu);
@@ -77,7 +77,7 @@ export async function scoreTokens(
     upload(gpu, targets, Uint32Array.from(ids.slice(first + 1, first + 1 + count)));
     for (const chunk of headChunks(head, count)) {
       recordLogits(recorder, model, workspace, head, chunk);
-      recordLogprobs(recorder, head, chunk, targets, stats, 1 / temperature, vocabulary);
+      recordLogprobs(recorder, head, chunk, targets, stats, 1 / temperature);
     }
     recorder.submit();
     // [rows, 4]: max, log-sum-exp, log-prob, entropy.

@@ -1,7 +1,7 @@
 // The property that everything rests on, checked on a device: a token's bits do not depend on what else is in the pass.
 // Not accuracy (kernels/qualify.ts). Invariant: every comparison is of bits, and each check fails on one that differs.
 import { allocate, readU32, release, upload, type View } from './gpu/buffers.ts';
-import type { Gpu } from './gpu/device.ts';
+import type { Gpu, KernelFamily } from './gpu/device.ts';
 import type { KernelCase } from './gpu/kernel.ts';
 import { createRecorder, type Recorder } from './gpu/recorder.ts';
 import { roundBf16, testValues } from './kernels/case-data.ts';
@@ -10,10 +10,12 @@ import { matmul, matmulGrid } from './kernels/matmul.ts';
 import { type Architecture, parseArchitecture } from './model/config.ts';
 import { memorySource } from './model/file-source.ts';
 import { type Batch, recordForward } from './model/forward.ts';
+import { loadFamilyWeights } from './model/matrix-load.ts';
+import { runsFused } from './model/matrix-weights.ts';
 import { openModelFiles } from './model/model-files.ts';
 import { encodeSafetensors } from './model/safetensors-write.ts';
 import { expectedTensors } from './model/tensor-names.ts';
-import { type GpuModel, loadWeights } from './model/weights.ts';
+import type { GpuModel } from './model/weights.ts';
 import { createWorkspace } from './model/workspace.ts';
 
 export interface CanonicalResult {
@@ -73,15 +75,21 @@ const tinyConfig = {
   head_dim: 20,
   rms_norm_eps: 1e-6,
   rope_theta: 10_000,
-  max_position_embeddings: 64,
+  max_position_embeddings: 128,
   tie_word_embeddings: true,
 };
-const length = 13;
+
+/** Widths that the matrix family takes, for its fused pass. */
+const fusedConfig = { ...tinyConfig, hidden_size: 128, intermediate_size: 192, head_dim: 32 };
+
+/** A sequence's length: past one chunk of keys of the fused pass, and more rows than a product of few rows takes. */
+const lengths: Record<KernelFamily, number> = { portable: 13, matrix: 70 };
 
 /** A two-layer model of deterministic bf16 weights, loaded as a checkpoint is. */
-async function tinyModel(gpu: Gpu): Promise<GpuModel> {
+async function tinyModel(gpu: Gpu, family: KernelFamily): Promise<GpuModel> {
   const label = 'the model of the qualification';
-  const shapes = expectedTensors(parseArchitecture(tinyConfig, null, label));
+  const config = family === 'matrix' ? fusedConfig : tinyConfig;
+  const shapes = expectedTensors(parseArchitecture(config, null, label));
   const tensors = [...shapes].map(([name, shape], index) => {
     const count = shape.reduce((product, extent) => product * extent, 1);
     const isNorm = shape.length === 1;
@@ -92,11 +100,11 @@ async function tinyModel(gpu: Gpu): Promise<GpuModel> {
   });
   const files = await openModelFiles(
     memorySource(label, {
-      'config.json': new TextEncoder().encode(JSON.stringify(tinyConfig)),
+      'config.json': new TextEncoder().encode(JSON.stringify(config)),
       'model.safetensors': encodeSafetensors(tensors, { format: 'pt' }),
     }),
   );
-  return loadWeights(gpu, files, { positions: length });
+  return (await loadFamilyWeights(gpu, files, family, { positions: lengths[family] })).model;
 }
 
 /** The passes that a sequence is cut into: each a run of positions. */
@@ -108,24 +116,27 @@ interface Schedule {
   slot: number;
 }
 
-const schedules: readonly Schedule[] = [
+const schedulesOf = (length: number): readonly Schedule[] => [
   { name: 'one pass', passes: [length], slot: 0 },
   { name: 'token by token', passes: Array.from({ length }, () => 1), slot: 0 },
-  { name: 'in three passes', passes: [5, 1, 7], slot: 0 },
+  { name: 'in three passes', passes: [5, 1, length - 6], slot: 0 },
   { name: 'third of three sequences', passes: [length], slot: 2 },
   { name: 'second of two, token by token', passes: Array.from({ length }, () => 1), slot: 1 },
 ];
 
 /** Prefill, decode and neighbours through the whole forward pass: the same bits for every position. */
-async function forwardSchedules(gpu: Gpu, recorder: Recorder): Promise<CanonicalResult[]> {
-  const model = await tinyModel(gpu);
+async function forwardSchedules(gpu: Gpu, recorder: Recorder, family: KernelFamily): Promise<CanonicalResult[]> {
+  const model = await tinyModel(gpu, family);
+  const length = lengths[family];
+  const [whole, ...others] = schedulesOf(length);
+  const pass = family === 'matrix' ? 'fused forward pass' : 'forward pass';
   try {
-    const wanted = await runSchedule(gpu, recorder, model, schedules[0]!);
+    const wanted = await runSchedule(gpu, recorder, model, whole!, length);
     const results: CanonicalResult[] = [];
-    for (const schedule of schedules.slice(1)) {
-      const difference = firstDifference(wanted, await runSchedule(gpu, recorder, model, schedule));
+    for (const schedule of others) {
+      const difference = firstDifference(wanted, await runSchedule(gpu, recorder, model, schedule, length));
       const detail = difference ?? `${length} positions, equal bits`;
-      results.push({ name: `forward pass: ${schedule.name} against one pass`, passed: difference === null, detail });
+      results.push({ name: `${pass}: ${schedule.name} against one pass`, passed: difference === null, detail });
     }
     return results;
   } finally {
@@ -139,6 +150,7 @@ async function runSchedule(
   recorder: Recorder,
   model: GpuModel,
   { passes, slot }: Schedule,
+  length: number,
 ): Promise<Uint32Array> {
   const arch: Architecture = model.architecture;
   const slots = slot + 1;
@@ -147,6 +159,7 @@ async function runSchedule(
     slots,
     cacheLength: length,
     training: false,
+    fused: runsFused(gpu, model),
   });
   const { stride } = workspace.output;
   const out = new Uint32Array(length * stride);
@@ -176,7 +189,10 @@ async function runSchedule(
 }
 
 /** All checks, in a fixed order. */
-export async function canonicalChecks(gpu: Gpu): Promise<CanonicalResult[]> {
+export async function canonicalChecks(gpu: Gpu, family: KernelFamily): Promise<CanonicalResult[]> {
   const recorder = createRecorder(gpu);
-  return [await matmulRows(gpu, recorder), ...(await compareForms(gpu)), ...(await forwardSchedules(gpu, recorder))];
+  const families: KernelFamily[] = family === 'matrix' ? ['portable', 'matrix'] : ['portable'];
+  const results = [await matmulRows(gpu, recorder), ...(await compareForms(gpu))];
+  for (const each of families) results.push(...(await forwardSchedules(gpu, recorder, each)));
+  return results;
 }

@@ -6,6 +6,8 @@ import { loadWgsl } from '#wgsl';
 import type { DeviceIdentity, Gpu, KernelFamily } from './gpu/device.ts';
 import { checkShader } from './gpu/pipeline.ts';
 import { supports } from './gpu/variant.ts';
+import { attentionCanonicalChecks } from './kernels/attention-canonical.ts';
+import { runShapes } from './kernels/cached-attention-cases.ts';
 import { matrixCanonicalChecks } from './kernels/matrix-canonical.ts';
 import { familyKernels } from './kernels/matrix-index.ts';
 import { runCase } from './kernels/qualify.ts';
@@ -103,8 +105,11 @@ export async function qualify(gpu: Gpu, options: QualifyOptions): Promise<Qualif
     results.push(summarise(kernel.name, cases));
   }
   onProgress?.(runnable.length, runnable.length, 'canonical forward');
-  const canonical = await canonicalChecks(gpu);
-  if (family === 'matrix') canonical.push(...(await matrixCanonicalChecks(gpu)));
+  const canonical = await canonicalChecks(gpu, family);
+  if (family === 'matrix') {
+    canonical.push(...(await matrixCanonicalChecks(gpu)));
+    for (const shape of runShapes.slice(1)) canonical.push(...(await attentionCanonicalChecks(gpu, shape)));
+  }
   const { subgroupSize, ...identity } = gpu.identity;
   const device = { ...identity, subgroupSize: [...subgroupSize] as [number, number] };
   return {

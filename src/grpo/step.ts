@@ -22,6 +22,7 @@ import { chooseRows, createHead, type Head, headChunks, recordLogits } from '../
 import { recordLogprobs } from '../model/head-draw.ts';
 import { recordHeadBackward } from '../model/head-gradient.ts';
 import type { Adapter } from '../model/lora.ts';
+import { runsFused } from '../model/matrix-weights.ts';
 import type { GpuModel } from '../model/weights.ts';
 import { createWorkspace } from '../model/workspace.ts';
 import { type MicroBatch, packGroup, type TrainSequence } from '../rollout/pack.ts';
@@ -142,8 +143,9 @@ export function createTrainer(
     slots: shape.sequences,
     cacheLength: shape.length,
     training: true,
+    fused: runsFused(gpu, model),
   });
-  const head: Head = createHead(gpu, arch, shape.rows);
+  const head: Head = createHead(gpu, arch, shape.rows, options.vocabulary);
   const adapter: GpuAdapter = { layout, views: allocateAdapter(gpu, layout, 'adapter') };
   uploadTensors(gpu, layout, adapter.views, initial.tensors);
   const optimizer = createOptimizer(gpu, layout, adapter.views, options.maxGradNorm);
@@ -161,7 +163,7 @@ export function createTrainer(
     gpu.device.queue.writeBuffer(targets.buffer, 0, micro.targets);
     for (const chunk of headChunks(head, count)) {
       recordLogits(r, model, workspace, head, chunk);
-      recordLogprobs(r, head, chunk, targets, stats, 1 / options.temperature, options.vocabulary);
+      recordLogprobs(r, head, chunk, targets, stats, 1 / options.temperature);
     }
     r.submit();
     const values = await readF32(gpu, stats, count * 4);

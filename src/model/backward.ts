@@ -19,6 +19,7 @@ import { KernelError } from '../lib/errors.ts';
 import type { AdapterViews } from './adapter-gpu.ts';
 import type { Architecture } from './config.ts';
 import { type Batch, headParams, longestRow, recordNorm, recordProbabilities, recordSwiglu } from './forward.ts';
+import { recordFusedBackward } from './fused-backward.ts';
 import { type ActiveAdapter, linearBackward, type Rows } from './linear.ts';
 import type { GpuModel } from './weights.ts';
 import { attentionChunks, type BackwardBuffers, type LayerState, type Workspace } from './workspace.ts';
@@ -124,6 +125,10 @@ export function recordBackward(
       'no-training',
       'running a backward pass: the workspace was made for inference; make it with training: true.',
     );
+  if (workspace.fused) {
+    recordFusedBackward(gpu, r, model, workspace, back, adapter, batch, gradients);
+    return;
+  }
   const arch = model.architecture;
   const rows = batch.tokens.length;
   const keys = longestRow(batch);

@@ -4,7 +4,8 @@ import { statSync } from 'node:fs';
 import { open, readdir, stat } from 'node:fs/promises';
 import { join } from 'node:path';
 import { fileFault } from './file-fault.ts';
-import { checkRange, type FileSource, missingFile } from './file-source.ts';
+import { checkRange, missingFile } from './file-source.ts';
+import type { DirectSource } from './weight-chunks.ts';
 
 // One read call of the operating system moves less than 2 GiB, whatever the buffer's size.
 const MAX_READ_BYTES = 2 ** 30;
@@ -12,7 +13,7 @@ const MAX_READ_BYTES = 2 ** 30;
 /**
  * The files under `path`, links to files followed (a Hugging Face cache is made of them). Throws if it is no folder.
  */
-export function folderSource(path: string): FileSource {
+export function folderSource(path: string): DirectSource {
   const stats = statSync(path, { throwIfNoEntry: false });
   if (!stats?.isDirectory()) {
     throw fileFault('missing-folder', {
@@ -22,28 +23,35 @@ export function folderSource(path: string): FileSource {
       remedy: 'Give the folder that holds the files, not one of the files.',
     });
   }
+  async function readInto(name: string, offsetBytes: number, into: Uint8Array): Promise<void> {
+    const size = await fileSize(path, name);
+    if (size === null) throw missingFile(path, name, (await listFiles(path, '')).sort());
+    checkRange(path, name, size, offsetBytes, into.length);
+    const handle = await open(join(path, name), 'r');
+    try {
+      for (let done = 0; done < into.length; ) {
+        const length = Math.min(MAX_READ_BYTES, into.length - done);
+        const { bytesRead } = await handle.read(into, done, length, offsetBytes + done);
+        if (bytesRead === 0) checkRange(path, name, offsetBytes + done, offsetBytes, into.length);
+        done += bytesRead;
+      }
+    } finally {
+      await handle.close();
+    }
+  }
   return {
     label: path,
     list: async () => (await listFiles(path, '')).sort(),
     size: (name) => fileSize(path, name),
     async read(name, offsetBytes, lengthBytes) {
       const size = await fileSize(path, name);
-      if (size === null) throw missingFile(path, name, (await listFiles(path, '')).sort());
-      checkRange(path, name, size, offsetBytes, lengthBytes);
-      const bytes = new Uint8Array(lengthBytes);
-      const handle = await open(join(path, name), 'r');
-      try {
-        for (let done = 0; done < lengthBytes; ) {
-          const length = Math.min(MAX_READ_BYTES, lengthBytes - done);
-          const { bytesRead } = await handle.read(bytes, done, length, offsetBytes + done);
-          if (bytesRead === 0) checkRange(path, name, offsetBytes + done, offsetBytes, lengthBytes);
-          done += bytesRead;
-        }
-      } finally {
-        await handle.close();
-      }
+      // A range that is no range must not become an allocation.
+      if (size !== null) checkRange(path, name, size, offsetBytes, lengthBytes);
+      const bytes = new Uint8Array(size === null ? 0 : lengthBytes);
+      await readInto(name, offsetBytes, bytes);
       return bytes;
     },
+    readInto,
   };
 }
 

@@ -15,6 +15,7 @@ import { recordRmsnorm } from '../kernels/rmsnorm.ts';
 import { swiglu, swigluGrid } from '../kernels/swiglu.ts';
 import { KernelError } from '../lib/errors.ts';
 import type { Architecture } from './config.ts';
+import { recordFusedForward } from './fused-forward.ts';
 import { type ActiveAdapter, linearForward, type Rows } from './linear.ts';
 import type { GpuModel } from './weights.ts';
 import { attentionChunks, type LayerState, type Workspace } from './workspace.ts';
@@ -254,6 +255,10 @@ export function recordForward(
   workspace.rowsTogether = rows / new Set(batch.slots).size;
   upload(gpu, workspace.tokens, batch.tokens);
   upload(gpu, workspace.meta, meta);
+  if (workspace.fused) {
+    recordFusedForward(gpu, r, model, workspace, adapter, batch, meta);
+    return;
+  }
   const input = workspace.layers[0]!.input;
   const c4 = padded(model.architecture.hiddenSize) / 4;
   for (const part of model.embedding.parts) {

@@ -10,6 +10,7 @@ import { KernelError } from '../lib/errors.ts';
 import { recordNormBackward } from './backward.ts';
 import { type Head, headChunks, recordLogits } from './head.ts';
 import { applyTransposed } from './linear.ts';
+import { matrixHeadElements, recordMatrixHeadBackward, runsMatrixHead } from './matrix-head-gradient.ts';
 import type { GpuModel } from './weights.ts';
 import type { Workspace } from './workspace.ts';
 
@@ -31,6 +32,12 @@ export function recordHeadBackward(
 ): void {
   const back = workspace.backward;
   if (!back) throw new KernelError('no-training', 'running a backward pass: the workspace was made for inference.');
+  if (workspace.fused && runsMatrixHead(model)) {
+    const partial = workspace.fused.scratch(matrixHeadElements(model, head));
+    const rest = [count, targets, stats, gradient, inverseTemperature, vocabulary] as const;
+    recordMatrixHeadBackward(r, model, workspace, back, head, partial, ...rest);
+    return;
+  }
   const c4 = head.gathered.stride / 4;
   r.clear(back.dx.view);
   for (const chunk of headChunks(head, count)) {

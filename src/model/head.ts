@@ -3,12 +3,14 @@
 // not depend on the chunk it is in.
 import { allocate, release, upload, type View } from '../gpu/buffers.ts';
 import type { Gpu } from '../gpu/device.ts';
-import { ceilDiv, padded } from '../gpu/kernel.ts';
+import { padded } from '../gpu/kernel.ts';
 import type { Recorder } from '../gpu/recorder.ts';
 import { gatherGrid, gatherRows } from '../kernels/gather-rows.ts';
 import { matmulMode } from '../kernels/matmul.ts';
+import { createRowWork, type RowWork } from '../kernels/vocabulary-row.ts';
 import type { Architecture } from './config.ts';
 import { recordNorm } from './forward.ts';
+import { evenChunks, headRows } from './head-rows.ts';
 import { applyMatrix, type Rows } from './linear.ts';
 import type { GpuModel } from './weights.ts';
 import type { Workspace } from './workspace.ts';
@@ -25,16 +27,24 @@ export interface Head {
   /** For the backward pass. */
   dNormed: Rows;
   dGathered: Rows;
+  /** What draws and log-probs of a chunk need; it knows the ids that exist. */
+  work: RowWork;
   destroy(): void;
 }
 
-const defaultLogitBytes = 64 * 2 ** 20;
-
-/** Allocates the head's buffers: as many rows a chunk as `logitBytes` and the binding limit hold, at most `capacity`. */
-export function createHead(gpu: Gpu, arch: Architecture, capacity: number, logitBytes = defaultLogitBytes): Head {
+/**
+ * Allocates the head's buffers: rows of a chunk as `headRows` gives them.
+ * Ids from `vocabulary` on do not exist: they are never drawn and take no part in log-probs.
+ */
+export function createHead(
+  gpu: Gpu,
+  arch: Architecture,
+  capacity: number,
+  vocabulary: number = arch.vocabSize,
+  logitBytes?: number,
+): Head {
   const stride = padded(arch.vocabSize);
-  const limit = Math.min(logitBytes, gpu.identity.limits.maxStorageBufferBindingSize);
-  const rows = Math.max(1, Math.min(capacity, 256, Math.floor(limit / (stride * 4))));
+  const rows = headRows(gpu, stride, capacity, logitBytes);
   const views: View[] = [];
   const take = (label: string, elements: number) => {
     const view = allocate(gpu, label, elements * 4);
@@ -42,7 +52,9 @@ export function createHead(gpu: Gpu, arch: Architecture, capacity: number, logit
     return view;
   };
   const hidden = padded(arch.hiddenSize);
+  const work = createRowWork(gpu, rows, vocabulary);
   return {
+    work,
     rows,
     capacity,
     index: take('head.index', capacity),
@@ -52,6 +64,7 @@ export function createHead(gpu: Gpu, arch: Architecture, capacity: number, logit
     dNormed: { view: take('head.dNormed', rows * hidden), stride: hidden },
     dGathered: { view: take('head.dGathered', rows * hidden), stride: hidden },
     destroy: () => {
+      work.destroy();
       for (const view of views) release(gpu, view);
     },
   };
@@ -65,10 +78,7 @@ export function chooseRows(gpu: Gpu, r: Recorder, head: Head, rows: Uint32Array<
 
 /** The chunks of `count` chosen rows: [first, rows) pairs. */
 export function headChunks(head: Head, count: number): { first: number; rows: number }[] {
-  return Array.from({ length: ceilDiv(count, head.rows) }, (_, i) => ({
-    first: i * head.rows,
-    rows: Math.min(head.rows, count - i * head.rows),
-  }));
+  return evenChunks(count, head.rows);
 }
 
 /** Records the logits of one chunk of chosen rows into `head.logits` [rows, vocabulary], f32. */

@@ -27,7 +27,7 @@ export interface ActiveAdapter {
 /** out[:, column...] = (mode) x W^T for every part of a matrix. */
 export function applyMatrix(r: Recorder, weight: GpuMatrix, x: Rows, rows: number, out: Rows, mode: number): void {
   const operand = matrixOperand(weight);
-  if (operand) {
+  if (operand && !operand.emulated) {
     applyMatrixProduct(r, operand, weight, x, rows, out, mode);
     return;
   }
@@ -54,7 +54,7 @@ export function applyMatrix(r: Recorder, weight: GpuMatrix, x: Rows, rows: numbe
 /** dx = dOut W for every part of a matrix: the parts continue one sum over the output's columns. */
 export function applyTransposed(r: Recorder, weight: GpuMatrix, dOut: Rows, rows: number, dx: Rows): void {
   const operand = matrixOperand(weight);
-  if (operand) {
+  if (operand && !operand.emulated) {
     applyMatrixTransposed(r, operand, weight, dOut, rows, dx);
     return;
   }

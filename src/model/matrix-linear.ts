@@ -19,7 +19,7 @@ import type { GpuMatrix } from './weights.ts';
 const forwardKernels = { tall: matrixMatmul, low: matrixMatmulLow, narrow: matrixMatmulNarrow };
 
 /** Rounds `rows` rows of `width` values to f16 into the operand's scratch; returns it and its row stride. */
-function pack(r: Recorder, operand: MatrixOperand, x: Rows, rows: number, width: number) {
+export function packRows(r: Recorder, operand: MatrixOperand, x: Rows, rows: number, width: number) {
   const stride = packedWidth(width);
   const scratch: PackedScratch = operand.scratch(r, rows, stride);
   r.dispatch(
@@ -41,7 +41,7 @@ export function applyMatrixProduct(
   out: Rows,
   mode: number,
 ): void {
-  const { packed, scales, stride } = pack(r, operand, x, rows, weight.columns);
+  const { packed, scales, stride } = packRows(r, operand, x, rows, weight.columns);
   for (const part of weight.parts) {
     const kind = forwardKernel(rows, part.rows, weight.columns);
     const tile = kind === 'low' ? lowTile(rows, weight.columns) : kind;
@@ -78,7 +78,7 @@ export function applyMatrixTransposed(
   rows: number,
   dx: Rows,
 ): void {
-  const { packed, scales, stride } = pack(r, operand, dOut, rows, weight.rows);
+  const { packed, scales, stride } = packRows(r, operand, dOut, rows, weight.rows);
   for (const [i, part] of weight.parts.entries()) {
     if (part.firstRow % 16 !== 0) {
       const message = `multiplying by ${part.view.buffer.label}: it starts at row ${part.firstRow}; wanted a multiple of 16. Use the family portable.`;

@@ -1,11 +1,12 @@
 // What a bf16 matrix needs to serve the subgroup-matrix products: a power-of-two scale, found on the device, and room for
 // packed activations. Not another copy of the weights: they stay packed bf16. Invariant: the scale depends on the
 // matrix alone, and elements that f16 cannot hold exactly under it are counted and reported.
-import { allocate, readU32, release, type View } from '../gpu/buffers.ts';
+import { allocate, readU32, release, subview, type View } from '../gpu/buffers.ts';
 import type { Gpu } from '../gpu/device.ts';
 import { ceilDiv, padded } from '../gpu/kernel.ts';
 import { createRecorder, type Recorder } from '../gpu/recorder.ts';
 import { matrixFeature } from '../kernels/matrix-index.ts';
+import { rowsStorage } from '../kernels/matrix-rows.ts';
 import { matrixWidth, tallTile } from '../kernels/matrix-tiles.ts';
 import { matrixWeightScan, shiftBias } from '../kernels/matrix-weight-scan.ts';
 import { DeviceError, ModelFileError } from '../lib/errors.ts';
@@ -21,6 +22,8 @@ export interface PackedScratch {
 export interface MatrixOperand {
   /** 2^shift: weights are staged as f16 times this. */
   scale: number;
+  /** The device has no subgroup matrices: products in the plain kernels, for tests. */
+  emulated: boolean;
   /** Buffers for `rows` packed rows of `width` elements; the same ones until a product needs larger ones. */
   scratch(r: Recorder, rows: number, width: number): PackedScratch;
 }
@@ -42,6 +45,25 @@ const operands = new WeakMap<GpuMatrix, MatrixOperand>();
 /** The operand of a matrix of the family; undefined for a portable one. */
 export function matrixOperand(weight: GpuMatrix): MatrixOperand | undefined {
   return operands.get(weight);
+}
+
+/**
+ * Whether a model runs the fused pass: every matrix of its layers is of the family and in one part, and heads and rows
+ * have widths that its kernels take. It follows from model and adapter alone; other models run the portable pass with
+ * the family's products.
+ */
+export function runsFused(gpu: Gpu, model: GpuModel): boolean {
+  const { headDim, hiddenSize, intermediateSize, heads, kvHeads } = model.architecture;
+  const widest = Math.max(hiddenSize, intermediateSize, heads * headDim);
+  return (
+    headDim % 16 === 0 &&
+    headDim <= 128 &&
+    heads / kvHeads <= 8 &&
+    rowsStorage(widest) <= gpu.identity.limits.maxComputeWorkgroupStorageSize &&
+    model.layers.every(({ groups }) =>
+      groupNames.every((name) => operands.has(groups[name].weight) && groups[name].weight.parts.length === 1),
+    )
+  );
 }
 
 function suits(weight: GpuMatrix): boolean {
@@ -82,32 +104,31 @@ function namedMatrices(model: GpuModel): [string, GpuMatrix][] {
 
 const words = (weight: GpuMatrix, rows: number) => (rows * padded(weight.columns)) / 2;
 
+/** Matrices as operands of the family, and what came out. `destroy` frees what products needed beside them. */
+export interface PreparedMatrices {
+  report: MatrixReport;
+  destroy(): void;
+}
+
 /**
- * Makes a loaded model use the family in every linear layer and the head. Returns the model (to be destroyed instead of
- * the one given) and a report.
+ * Makes named matrices operands of the family, where their shapes suit it. All are scanned in two passes with a read-back
+ * each: the largest weights, then the weights that their scale leaves inexact.
+ * `emulate`: without subgroup matrices, by slow kernels with other bits, for tests.
  * @throws DeviceError `no-subgroup-matrix`, ModelFileError `non-finite-weight`.
  */
-export async function useMatrixFamily(gpu: Gpu, model: GpuModel): Promise<{ model: GpuModel; report: MatrixReport }> {
-  if (!gpu.device.features.has(matrixFeature)) {
+export async function prepareMatrices(
+  gpu: Gpu,
+  named: readonly (readonly [string, GpuMatrix])[],
+  emulate = false,
+): Promise<PreparedMatrices> {
+  if (!emulate && !gpu.device.features.has(matrixFeature)) {
     throw new DeviceError(
       'no-subgroup-matrix',
       `choosing the kernel family matrix: ${gpu.identity.device} was opened without ${matrixFeature}; wanted f16 subgroup ` +
         'matrices. Use the family portable.',
     );
   }
-  const named = namedMatrices(model);
   const suited = named.filter(([, weight]) => suits(weight));
-  const r = createRecorder(gpu);
-  const kept: View[] = [];
-  const scratch = createScratch(gpu, kept);
-  const tallies = suited.map(([name]) => allocate(gpu, `${name} tally`, 8));
-  const scan = (i: number, count: boolean, shift: number) => {
-    const weight = suited[i]![1];
-    for (const part of weight.parts) {
-      const params = { words: words(weight, part.rows), shift: shift + shiftBias };
-      r.dispatch(matrixWeightScan, [part.view, tallies[i]!], params, [1024, 1, 1], { COUNT: count ? 1 : 0 });
-    }
-  };
   const report: MatrixReport = {
     matrices: suited.length,
     portable: named.filter(([, weight]) => !suits(weight)).map(([name]) => name),
@@ -115,13 +136,28 @@ export async function useMatrixFamily(gpu: Gpu, model: GpuModel): Promise<{ mode
     inexact: 0,
     worst: [],
   };
-  try {
-    suited.forEach((_, i) => {
-      scan(i, false, 0);
-    });
+  const kept: View[] = [];
+  const scratch = createScratch(gpu, kept);
+  const r = createRecorder(gpu);
+  // Two words a matrix, a binding's alignment apart.
+  const stride = Math.max(8, gpu.identity.limits.minStorageBufferOffsetAlignment);
+  const tally = allocate(gpu, 'matrix.tally', stride * Math.max(1, suited.length));
+  const tallies = suited.map((_, i) => subview(gpu, tally, i * stride, 8));
+  const scan = (i: number, count: boolean, shift: number) => {
+    const weight = suited[i]![1];
+    for (const part of weight.parts) {
+      const params = { words: words(weight, part.rows), shift: shift + shiftBias };
+      r.dispatch(matrixWeightScan, [part.view, tallies[i]!], params, [1024, 1, 1], { COUNT: count ? 1 : 0 });
+    }
+  };
+  const read = async (word: 0 | 1) => {
     r.submit();
-    const tops: number[] = [];
-    for (const tally of tallies) tops.push((await readU32(gpu, tally, 1))[0]!);
+    const all = await readU32(gpu, tally);
+    return suited.map((_, i) => all[(i * stride) / 4 + word]!);
+  };
+  try {
+    for (const i of suited.keys()) scan(i, false, 0);
+    const tops = await read(0);
     for (const [i, [name, weight]] of suited.entries()) {
       const exponent = tops[i]! >>> 7;
       if (exponent === 255) {
@@ -130,22 +166,36 @@ export async function useMatrixFamily(gpu: Gpu, model: GpuModel): Promise<{ mode
       }
       // The largest weight comes into [2^14, 2^15); a factor must be an f32, and so must its inverse.
       const shift = tops[i] === 0 ? 0 : Math.min(126, 14 - (exponent - 127));
-      operands.set(weight, { scale: 2 ** shift, scratch });
+      operands.set(weight, { scale: 2 ** shift, emulated: emulate, scratch });
       scan(i, true, shift);
     }
-    r.submit();
-    for (const [i, [name]] of suited.entries()) {
-      const inexact = (await readU32(gpu, tallies[i]!, 1, 1))[0]!;
+    for (const [i, inexact] of (await read(1)).entries()) {
       report.inexact += inexact;
       const largest = new Float32Array(Uint32Array.of(tops[i]! << 16).buffer)[0]!;
-      if (inexact > 0) report.worst.push({ name, inexact, largest });
+      if (inexact > 0) report.worst.push({ name: suited[i]![0], inexact, largest });
     }
   } finally {
-    for (const tally of tallies) release(gpu, tally);
+    release(gpu, tally);
   }
   const destroy = () => {
-    model.destroy();
     for (const view of kept) release(gpu, view);
   };
-  return { model: { ...model, destroy }, report };
+  return { report, destroy };
+}
+
+/**
+ * Makes a loaded model use the family in every linear layer and the head. Returns the model (to be destroyed instead of
+ * the one given) and a report. @throws what `prepareMatrices` throws.
+ */
+export async function useMatrixFamily(
+  gpu: Gpu,
+  model: GpuModel,
+  emulate = false,
+): Promise<{ model: GpuModel; report: MatrixReport }> {
+  const { report, destroy } = await prepareMatrices(gpu, namedMatrices(model), emulate);
+  const both = () => {
+    model.destroy();
+    destroy();
+  };
+  return { model: { ...model, destroy: both }, report };
 }

@@ -11,6 +11,17 @@ export type WeightChunk =
   | { offsetElements: number; storage: 'bf16'; exactBf16: true; values: Uint16Array<ArrayBuffer> }
   | { offsetElements: number; storage: 'f32'; exactBf16: false; values: Float32Array<ArrayBuffer> };
 
+/** A source that reads straight into the caller's memory, so that a checkpoint is copied once on its way to the device. */
+export interface DirectSource extends FileSource {
+  /** Fills `into` with the bytes of a file from `offsetBytes` on, or throws ModelFileError. */
+  readInto(name: string, offsetBytes: number, into: Uint8Array): Promise<void>;
+}
+
+/** Whether a source reads into the caller's memory. */
+export function isDirect(source: FileSource): source is DirectSource {
+  return 'readInto' in source;
+}
+
 /** The storage that holds a tensor's values exactly: packed bf16 for BF16, f32 for F16 and F32. */
 export function weightStorage(ref: TensorRef): 'bf16' | 'f32' {
   return ref.dtype === 'BF16' ? 'bf16' : 'f32';

@@ -8,9 +8,9 @@ import { decodeToF32 } from '../lib/half.ts';
 import type { Architecture } from './config.ts';
 import type { ModelFiles } from './model-files.ts';
 import { ropeTables } from './rope.ts';
-import type { TensorRef } from './safetensors.ts';
 import { EMBEDDING, type LinearName, linearPath, linearShape, OUTPUT_HEAD } from './tensor-names.ts';
 import { weightStorage } from './weight-chunks.ts';
+import { allSettled, type Placement, uploadMatrices } from './weight-upload.ts';
 
 /** [rows, columns] with row stride padded(columns), in one or more buffers of consecutive rows. */
 export interface GpuMatrix {
@@ -72,8 +72,6 @@ export interface LoadOptions {
   onProgress?: (bytesDone: number, bytesTotal: number) => void;
 }
 
-const chunkBytes = 64 * 2 ** 20;
-
 /** Bytes of all weights as the files hold them. */
 export function weightBytes(files: ModelFiles): number {
   return [...files.tensors.values()].reduce((sum, ref) => sum + ref.lengthBytes, 0);
@@ -95,46 +93,9 @@ function emptyMatrix(gpu: Gpu, label: string, rows: number, columns: number, bf1
   return { rows, columns, bf16, parts };
 }
 
-/** Writes whole rows, whose values are bf16 bit patterns or f32, at a row of a matrix. */
-function writeRows(
-  gpu: Gpu,
-  matrix: GpuMatrix,
-  atRow: number,
-  values: Uint16Array<ArrayBuffer> | Float32Array<ArrayBuffer>,
-): void {
-  const { columns } = matrix;
-  const stride = padded(columns);
-  const rows = values.length / columns;
-  const Store = matrix.bf16 ? Uint16Array : Float32Array;
-  let wide: Uint16Array<ArrayBuffer> | Float32Array<ArrayBuffer> = values;
-  if (matrix.bf16 !== values instanceof Uint16Array) {
-    wide = decodeToF32(
-      new Uint8Array(values.buffer, values.byteOffset, values.byteLength),
-      'BF16',
-    ) as Float32Array<ArrayBuffer>;
-  }
-  if (stride !== columns) {
-    const padding = new Store(rows * stride);
-    for (let r = 0; r < rows; r++) padding.set(wide.subarray(r * columns, (r + 1) * columns), r * stride);
-    wide = padding;
-  }
-  const rowBytes = stride * Store.BYTES_PER_ELEMENT;
-  for (const part of matrix.parts) {
-    const first = Math.max(atRow, part.firstRow);
-    const end = Math.min(atRow + rows, part.firstRow + part.rows);
-    if (first >= end) continue;
-    upload(
-      gpu,
-      part.view,
-      wide.subarray((first - atRow) * stride, (end - atRow) * stride),
-      (first - part.firstRow) * rowBytes,
-    );
-  }
-}
-
 /**
- * Puts a checkpoint on the device in chunks. Fused matrices (q, k, v; gate, up) stack their layers' rows, each padded to
- * four. @throws ModelFileError for a head width that is no multiple of four, DeviceError for what does not fit.
+ * Puts a checkpoint on the device. Fused matrices (q, k, v; gate, up) stack their layers' rows, each padded to four.
+ * @throws ModelFileError for a head width that is no multiple of four, DeviceError for what does not fit.
  */
 export async function loadWeights(gpu: Gpu, files: ModelFiles, options: LoadOptions): Promise<GpuModel> {
   const arch = files.architecture;
@@ -143,48 +104,43 @@ export async function loadWeights(gpu: Gpu, files: ModelFiles, options: LoadOpti
     throw new ModelFileError('head-width', message);
   }
   const views: View[] = [];
+  const placements: Placement[] = [];
+  const vectors: { name: string; view: View; at: number }[] = [];
   const total = weightBytes(files);
   let done = 0;
+  const onBytes = (bytes: number) => {
+    done += bytes;
+    options.onProgress?.(done, total);
+  };
 
-  async function fill(matrix: GpuMatrix, ref: TensorRef, atRow: number): Promise<void> {
-    const wanted = Math.max(chunkBytes, matrix.columns * 16);
-    for await (const chunk of files.readWeightChunks(ref, wanted)) {
-      writeRows(gpu, matrix, atRow + chunk.offsetElements / matrix.columns, chunk.values);
-      done += chunk.values.byteLength;
-      options.onProgress?.(done, total);
-      // Staging memory of queued writes is bounded by waiting for them now and then.
-      if (done % (4 * chunkBytes) < chunk.values.byteLength)
-        await gpu.wait('uploading weights', gpu.device.queue.onSubmittedWorkDone());
-    }
-    gpu.check();
-  }
-  async function matrix(name: string): Promise<GpuMatrix> {
-    const ref = files.weight(name);
-    const made = emptyMatrix(gpu, name, ref.shape[0]!, ref.shape[1]!, weightStorage(ref) === 'bf16');
+  function place(made: GpuMatrix): GpuMatrix {
     views.push(...made.parts.map((part) => part.view));
-    await fill(made, ref, 0);
     return made;
   }
-  async function vector(name: string): Promise<Float32Array> {
+  function matrix(name: string): GpuMatrix {
     const ref = files.weight(name);
-    const values = new Float32Array(ref.shape[0]!);
-    for await (const chunk of files.readWeightChunks(ref, chunkBytes)) {
-      const bytes = new Uint8Array(chunk.values.buffer, chunk.values.byteOffset, chunk.values.byteLength);
-      values.set(decodeToF32(bytes, chunk.storage === 'bf16' ? 'BF16' : 'F32'), chunk.offsetElements);
-      done += chunk.values.byteLength;
-    }
-    return values;
+    const made = place(emptyMatrix(gpu, name, ref.shape[0]!, ref.shape[1]!, weightStorage(ref) === 'bf16'));
+    placements.push({ ref, matrix: made, atRow: 0 });
+    return made;
   }
-  function vectorView(label: string, ...vectors: Float32Array[]): View {
-    const stride = padded(vectors[0]!.length);
-    const data = new Float32Array(stride * vectors.length);
-    for (const [i, values] of vectors.entries()) data.set(values, i * stride);
-    const view = allocate(gpu, label, data.byteLength);
-    upload(gpu, view, data);
+  /** One view for vectors of a width, each in rows padded to four. */
+  function vectorView(label: string, width: number, names: readonly string[]): View {
+    const view = allocate(gpu, label, Math.max(1, names.length) * padded(width) * 4);
     views.push(view);
+    for (const [i, name] of names.entries()) vectors.push({ name, view, at: i * padded(width) * 4 });
     return view;
   }
-  async function group(layer: number, name: GroupName): Promise<LinearGroup> {
+  function gains(stem: string): View {
+    if (arch.qkNorm) {
+      const names = ['q_norm', 'k_norm'].map((name) => `${stem}.self_attn.${name}.weight`);
+      return vectorView(`${stem}.qk_norm`, arch.headDim, names);
+    }
+    const view = allocate(gpu, `${stem}.qk_norm`, 2 * arch.headDim * 4);
+    views.push(view);
+    upload(gpu, view, new Float32Array(2 * arch.headDim).fill(1));
+    return view;
+  }
+  function group(layer: number, name: GroupName): LinearGroup {
     const refs = groupTargets[name].map((target) => ({
       target,
       ref: files.weight(`model.layers.${layer}.${linearPath(target)}.weight`),
@@ -194,56 +150,70 @@ export async function loadWeights(gpu: Gpu, files: ModelFiles, options: LoadOpti
     const outWidth = refs.reduce((sum, { width }) => sum + padded(width), 0);
     const bf16 = refs.every(({ ref }) => weightStorage(ref) === 'bf16');
     const rows = outWidth - padded(refs.at(-1)!.width) + refs.at(-1)!.width;
-    const weight = emptyMatrix(gpu, `layers.${layer}.${name}`, rows, inWidth, bf16);
-    views.push(...weight.parts.map((part) => part.view));
+    const weight = place(emptyMatrix(gpu, `layers.${layer}.${name}`, rows, inWidth, bf16));
     const outputs: LinearOutput[] = [];
     let offset = 0;
     for (const { target, ref, width } of refs) {
-      await fill(weight, ref, offset);
+      placements.push({ ref, matrix: weight, atRow: offset });
       outputs.push({ target, offset, width });
       offset += padded(width);
     }
     return { weight, inWidth, outWidth, outputs };
   }
-
-  const embedding = await matrix(EMBEDDING);
-  const layers: GpuLayer[] = [];
-  for (let layer = 0; layer < arch.layers; layer++) {
+  function layerOf(layer: number): GpuLayer {
     const stem = `model.layers.${layer}`;
-    const gains = arch.qkNorm
-      ? [await vector(`${stem}.self_attn.q_norm.weight`), await vector(`${stem}.self_attn.k_norm.weight`)]
-      : [new Float32Array(arch.headDim).fill(1), new Float32Array(arch.headDim).fill(1)];
-    layers.push({
+    const norm = (name: string) => vectorView(`${stem}.${name}`, arch.hiddenSize, [`${stem}.${name}.weight`]);
+    return {
       groups: {
-        qkv: await group(layer, 'qkv'),
-        o: await group(layer, 'o'),
-        gateUp: await group(layer, 'gateUp'),
-        down: await group(layer, 'down'),
+        qkv: group(layer, 'qkv'),
+        o: group(layer, 'o'),
+        gateUp: group(layer, 'gateUp'),
+        down: group(layer, 'down'),
       },
-      inputNorm: vectorView(`${stem}.input_layernorm`, await vector(`${stem}.input_layernorm.weight`)),
-      postNorm: vectorView(`${stem}.post_attention_layernorm`, await vector(`${stem}.post_attention_layernorm.weight`)),
-      qkGain: vectorView(`${stem}.qk_norm`, ...gains),
-    });
+      inputNorm: norm('input_layernorm'),
+      postNorm: norm('post_attention_layernorm'),
+      qkGain: gains(stem),
+    };
   }
-  const finalNorm = vectorView('model.norm', await vector('model.norm.weight'));
-  const head = arch.tied ? embedding : await matrix(OUTPUT_HEAD);
-  const rope = ropeView(gpu, arch, options.positions);
-  views.push(rope);
-  await gpu.wait('uploading weights', gpu.device.queue.onSubmittedWorkDone());
-  gpu.check();
-  return {
-    architecture: arch,
-    embedding,
-    head,
-    layers,
-    finalNorm,
-    rope,
-    positions: options.positions,
-    bytes: views.reduce((sum, view) => sum + view.size, 0),
-    destroy: () => {
-      for (const view of views) release(gpu, view);
-    },
+  async function fillVector({ name, view, at }: (typeof vectors)[number]): Promise<void> {
+    const ref = files.weight(name);
+    for await (const chunk of files.readWeightChunks(ref, ref.lengthBytes * 2)) {
+      const bytes = new Uint8Array(chunk.values.buffer, chunk.values.byteOffset, chunk.values.byteLength);
+      const values = decodeToF32(bytes, chunk.storage === 'bf16' ? 'BF16' : 'F32');
+      upload(gpu, view, values, at + chunk.offsetElements * 4);
+    }
+    onBytes(ref.lengthBytes);
+  }
+
+  const destroy = () => {
+    for (const view of views) release(gpu, view);
   };
+  try {
+    const embedding = matrix(EMBEDDING);
+    const layers = Array.from({ length: arch.layers }, (_, layer) => layerOf(layer));
+    const finalNorm = vectorView('model.norm', arch.hiddenSize, ['model.norm.weight']);
+    const head = arch.tied ? embedding : matrix(OUTPUT_HEAD);
+    const rope = ropeView(gpu, arch, options.positions);
+    views.push(rope);
+    await allSettled(vectors.map(fillVector));
+    await uploadMatrices(gpu, files, placements, onBytes);
+    gpu.check();
+    const bytes = views.reduce((sum, view) => sum + view.size, 0);
+    return {
+      architecture: arch,
+      embedding,
+      head,
+      layers,
+      finalNorm,
+      rope,
+      positions: options.positions,
+      bytes,
+      destroy,
+    };
+  } catch (error) {
+    destroy();
+    throw error;
+  }
 }
 
 function ropeView(gpu: Gpu, arch: Architecture, positions: number): View {

@@ -1,8 +1,12 @@
 // The buffers of a forward (and backward) pass over a batch of rows, and the KV cache of its slots.
 // Not the pass. Invariant: shapes are fixed at creation; padding columns stay zero, because kernels write true widths.
+// The fused pass of the matrix family keeps its cache in 16 bit and needs no scores.
 import { allocate, release, type View } from '../gpu/buffers.ts';
 import type { Gpu } from '../gpu/device.ts';
 import { ceilDiv, padded } from '../gpu/kernel.ts';
+import { partialWidth } from '../kernels/attention-partial.ts';
+import { chunkKeys } from '../kernels/cached-attention-cases.ts';
+import { packedWidth, tallTile } from '../kernels/matrix-tiles.ts';
 import type { AdapterLayout } from './adapter-gpu.ts';
 import type { Architecture } from './config.ts';
 import type { Rows } from './linear.ts';
@@ -13,12 +17,14 @@ export interface WorkspaceShape {
   rows: number;
   /** Sequences with a KV cache of their own. */
   slots: number;
-  /** Positions of each slot; rounded up to a multiple of four. */
+  /** Positions of each slot; rounded up to a multiple of four, or of a chunk of keys for the fused pass. */
   cacheLength: number;
   /** Keep every layer's activations for the backward pass. */
   training: boolean;
   /** Bytes for attention scores; rows are taken in chunks that fit. */
   scoreBytes?: number;
+  /** For the matrix family's fused pass: what `runsFused` says of the model. */
+  fused?: boolean;
 }
 
 /** What a layer's backward pass needs of its forward pass. In inference all layers share one set. */
@@ -31,8 +37,34 @@ export interface LayerState {
   attention: Rows;
   gateUp: Rows;
   z: Record<GroupName, Rows>;
+  /** [slots, cacheLength, kvWidth] f32; or, fused, [slots, kvHeads, cacheLength, headDim] f16 with `cacheScales`. */
   k: View;
   v: View;
+  /** Fused: [slots, kvHeads, cacheLength, 2] f32, of k and of v. */
+  cacheScales: View | null;
+  /** Fused and training: [rows, heads] f32, the log of the sum of exponentials of a row's scores. */
+  lse: View | null;
+}
+
+/** What the fused pass needs besides. */
+export interface FusedBuffers {
+  /** f16 rows as products take them, and their scales. */
+  packed: View;
+  scales: View;
+  /** Attention of few rows, a chunk of keys at a time; room for `partialRows` rows of `chunks` chunks. */
+  partials: View;
+  partialRows: number;
+  chunks: number;
+  /** Tiles of rows for attention over many. */
+  tiles: View;
+  lse: View;
+  /** For the backward pass: runs of rows by slot, sums of a row's gradient. */
+  runs: View;
+  stats: View;
+  /** A buffer of at least so many elements for partial sums; layers share it. */
+  scratch(elements: number): View;
+  /** For bindings that are not used. */
+  spare: View;
 }
 
 export interface Workspace {
@@ -52,6 +84,7 @@ export interface Workspace {
   /** Rows a slot of the batch that the last pass ran, on average: how kernels cut rows into tiles, never their bits. */
   rowsTogether: number;
   backward: BackwardBuffers | null;
+  fused: FusedBuffers | null;
   bytes: number;
   destroy(): void;
 }
@@ -76,6 +109,39 @@ function loraWidth(layout: AdapterLayout | null, name: GroupName): number {
   return layout ? groupTargets[name].length * layout.rank : 0;
 }
 
+/** Rows of attention that go chunk by chunk: a decoding batch of any size that the products take. */
+const mostPartialRows = 64;
+
+function fusedBuffers(
+  { hiddenSize, intermediateSize, heads, headDim }: Architecture,
+  take: (label: string, elements: number) => View,
+  { rows, slots, training }: WorkspaceShape,
+  cacheLength: number,
+): FusedBuffers {
+  const tall = ceilDiv(rows, tallTile) * tallTile;
+  const widest = Math.max(hiddenSize, heads * headDim, intermediateSize);
+  const partialRows = Math.min(rows, mostPartialRows);
+  const chunks = cacheLength / chunkKeys;
+  let scratch: View | null = null;
+  return {
+    packed: take('fused.packed', (tall * packedWidth(widest)) / 2),
+    scales: take('fused.scales', tall),
+    partials: take('fused.partials', partialRows * partialWidth(heads, headDim, chunks)),
+    partialRows,
+    chunks,
+    tiles: take('fused.tiles', rows * 4),
+    lse: take('fused.lse', rows * heads),
+    runs: take('fused.runs', slots * 4),
+    stats: take('fused.stats', training ? rows * heads * 2 : 4),
+    scratch(elements) {
+      // Commands recorded before still write the smaller one, so it lives as long as the workspace.
+      if (!scratch || scratch.size < elements * 4) scratch = take('fused.scratch', elements);
+      return scratch;
+    },
+    spare: take('fused.spare', 4),
+  };
+}
+
 /** Allocates a workspace. @throws DeviceError `limit-too-small` naming the buffer that does not fit. */
 export function createWorkspace(
   gpu: Gpu,
@@ -83,8 +149,10 @@ export function createWorkspace(
   layout: AdapterLayout | null,
   wanted: WorkspaceShape,
 ): Workspace {
-  const shape = { scoreBytes: defaultScoreBytes, ...wanted, cacheLength: padded(wanted.cacheLength) };
-  const { rows, slots, cacheLength } = shape;
+  const fused = wanted.fused ?? false;
+  const cacheLength = fused ? ceilDiv(wanted.cacheLength, chunkKeys) * chunkKeys : padded(wanted.cacheLength);
+  const shape = { scoreBytes: defaultScoreBytes, ...wanted, fused, cacheLength };
+  const { rows, slots } = shape;
   const views: View[] = [];
   const take = (label: string, elements: number): View => {
     const view = allocate(gpu, label, elements * 4);
@@ -100,7 +168,7 @@ export function createWorkspace(
   const kvWidth = kvHeads * headDim;
   const gateUpWidth = 2 * padded(intermediateSize);
 
-  function layerState(label: string, input: Rows, middle: Rows): Omit<LayerState, 'k' | 'v'> {
+  function layerState(label: string, input: Rows, middle: Rows): Omit<LayerState, 'k' | 'v' | 'cacheScales'> {
     return {
       input,
       middle,
@@ -111,6 +179,7 @@ export function createWorkspace(
       z: Object.fromEntries(
         groupNames.map((name) => [name, matrix(`${label}.z.${name}`, Math.max(4, loraWidth(layout, name)))]),
       ) as Record<GroupName, Rows>,
+      lse: fused && shape.training ? take(`${label}.lse`, rows * heads) : null,
     };
   }
 
@@ -120,11 +189,19 @@ export function createWorkspace(
     const label = `layers.${i}`;
     const state =
       shared ?? layerState(label, matrix(`${label}.input`, hiddenSize), matrix(`${label}.middle`, hiddenSize));
-    const cache = slots * cacheLength * kvWidth;
-    return { ...state, k: take(`${label}.k`, cache), v: take(`${label}.v`, cache) };
+    const cache = (slots * cacheLength * kvWidth) / (fused ? 2 : 1);
+    return {
+      ...state,
+      k: take(`${label}.k`, cache),
+      v: take(`${label}.v`, cache),
+      cacheScales: fused ? take(`${label}.cacheScales`, slots * kvHeads * cacheLength * 2) : null,
+    };
   });
-  const scoreElements =
-    heads * padded(cacheLength) * Math.max(1, Math.min(rows, Math.floor(shape.scoreBytes / (heads * cacheLength * 4))));
+  const scoreElements = fused
+    ? 4
+    : heads *
+      padded(cacheLength) *
+      Math.max(1, Math.min(rows, Math.floor(shape.scoreBytes / (heads * cacheLength * 4))));
   const backward: BackwardBuffers | null = shape.training
     ? {
         dx: matrix('dx', hiddenSize),
@@ -140,6 +217,7 @@ export function createWorkspace(
       }
     : null;
   const workspace: Workspace = {
+    fused: fused ? fusedBuffers(arch, take, shape, cacheLength) : null,
     shape,
     tokens: take('tokens', rows),
     meta: take('meta', rows * 2),

@@ -2,11 +2,12 @@
 // Not a trainer. Invariant: an episode's tokens depend on its spec, the weights and its environment alone; slots, the
 // order of finishing and who runs beside it change nothing. A failed service is retried from reset, never scored.
 import type { EnvironmentPort } from '../environments/port.ts';
-import { EnvError, PlanError } from '../lib/errors.ts';
+import { EnvError, KernelError, PlanError } from '../lib/errors.ts';
 import type { Text } from '../model/text.ts';
-import type { Episode } from './episode.ts';
+import type { Episode, TurnRecord } from './episode.ts';
 import {
   addDrawn,
+  completionLength,
   endTurn,
   type Member,
   type MemberSpec,
@@ -25,6 +26,10 @@ export interface CollectPorts {
   onProgress?: (finished: number, total: number, tokens: number) => void;
 }
 
+/** Decode steps in one message to the device, and how many such messages may be under way. */
+const stepsASend = 4;
+const sendsAhead = 3;
+
 /** Attempts at a member before its environment failure is recorded instead of a verdict. */
 const maxAttempts = 3;
 
@@ -36,6 +41,14 @@ interface Running {
   place: [group: number, index: number];
   /** Slots that wait for a copy of this one's prompt. */
   followers: Running[];
+}
+
+/** @throws KernelError `non-finite-logits`. */
+function finiteDraw(drawn: Drawn | null, { member }: Running): Drawn {
+  if (drawn) return drawn;
+  const { group, member: index } = member.spec;
+  const message = `drawing for member ${index} of group ${group}: its logits are not finite; check the adapter, or lower the learning rate and resume from the last checkpoint.`;
+  throw new KernelError('non-finite-logits', message);
 }
 
 const isInfrastructure = (error: unknown): error is EnvError => error instanceof EnvError;
@@ -130,11 +143,73 @@ export async function collect(
     }
   }
 
-  async function advance(run: Running, drawn: Drawn): Promise<void> {
-    const stop = addDrawn(run.member, drawn, text, settings);
-    if (stop === null) return;
-    await endTurn(run.member, stop, environment, text, settings);
-    if (run.member.done) await finish(run);
+  /** Appends what was drawn; the reason if it ended the turn. */
+  function append(run: Running, drawn: Drawn): TurnRecord['stop'] | null {
+    tokens += 1;
+    return addDrawn(run.member, drawn, text, settings);
+  }
+
+  /** Ends turns side by side; members whose service failed start again or are recorded as such. */
+  async function endTurns(stopped: readonly { run: Running; stop: TurnRecord['stop'] }[]): Promise<void> {
+    const outcomes = await Promise.allSettled(
+      stopped.map(async ({ run, stop }) => {
+        await endTurn(run.member, stop, environment, text, settings);
+        if (run.member.done) await finish(run);
+      }),
+    );
+    for (const [i, outcome] of outcomes.entries()) {
+      if (outcome.status === 'fulfilled') continue;
+      if (!isInfrastructure(outcome.reason)) throw outcome.reason;
+      await recover(stopped[i]!.run, outcome.reason);
+    }
+  }
+
+  /** One pass of whatever is ready. */
+  async function pass(work: readonly SlotWork[], who: readonly Running[]): Promise<void> {
+    const drawn = await sampler.step(work);
+    for (const [i, run] of who.entries()) takeCached(run, work[i]!.tokens.length);
+    await endTurns(
+      who.flatMap((run, i) => {
+        const stop = drawn[i] ? append(run, drawn[i]) : null;
+        return stop === null ? [] : [{ run, stop }];
+      }),
+    );
+  }
+
+  /**
+   * Decodes until a turn ends, with steps sent ahead of their results. What was drawn after a stop is dropped; the other
+   * members keep theirs, because a draw depends on its own member alone.
+   */
+  async function decodeAhead(work: readonly SlotWork[], who: readonly Running[]): Promise<void> {
+    const decoding = sampler.decode!(
+      work.map(({ slot, start, tokens: [token], key }) => ({ slot, position: start, token: token!, key: key! })),
+    );
+    const room = Math.max(...who.map(({ member }) => settings.maxCompletionTokens - completionLength(member)));
+    // At least one, so that a full cache is an error and not an endless loop.
+    let left = Math.max(1, Math.min(decoding.left, room));
+    const stopped: { run: Running; stop: TurnRecord['stop'] }[] = [];
+    const flight: ReturnType<typeof decoding.send>[] = [];
+    const active = new Set(who);
+    while (true) {
+      while (stopped.length === 0 && flight.length < sendsAhead && left > 0) {
+        const steps = Math.min(stepsASend, left);
+        flight.push(decoding.send(steps));
+        left -= steps;
+      }
+      const results = await flight.shift();
+      if (!results) break;
+      for (const step of results) {
+        for (const [i, run] of who.entries()) {
+          if (!active.has(run)) continue;
+          takeCached(run, 1);
+          const stop = append(run, finiteDraw(step[i] ?? null, run));
+          if (stop === null) continue;
+          active.delete(run);
+          stopped.push({ run, stop });
+        }
+      }
+    }
+    await endTurns(stopped);
   }
 
   async function finish(run: Running): Promise<void> {
@@ -182,16 +257,8 @@ export async function collect(
       throw new EnvError('group-too-large', message);
     }
     const { work, who } = planPass();
-    const drawn = await sampler.step(work);
-    for (const [i, run] of who.entries()) takeCached(run, work[i]!.tokens.length);
-    tokens += drawn.filter((d) => d !== null).length;
-    const advanced = who.flatMap((run, i) => (drawn[i] ? [{ run, result: advance(run, drawn[i]) }] : []));
-    const outcomes = await Promise.allSettled(advanced.map(({ result }) => result));
-    for (const [i, outcome] of outcomes.entries()) {
-      if (outcome.status === 'fulfilled') continue;
-      if (!isInfrastructure(outcome.reason)) throw outcome.reason;
-      await recover(advanced[i]!.run, outcome.reason);
-    }
+    const single = work.every(({ key, tokens: own }) => key !== null && own.length === 1);
+    await (sampler.decode && single ? decodeAhead : pass)(work, who);
   }
   return episodes;
 }

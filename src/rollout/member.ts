@@ -80,7 +80,8 @@ export function startMember(
   return member;
 }
 
-const completionLength = (member: Member) => member.stream.ids.length - member.stream.promptLength;
+/** Tokens after the prompt so far, observations and framing included. */
+export const completionLength = (member: Member) => member.stream.ids.length - member.stream.promptLength;
 
 /** Adds a drawn token. Returns how the turn ended, or null if it goes on. */
 export function addDrawn(

@@ -5,15 +5,18 @@
 import { allocate, readBytes, release, upload, type View } from '../gpu/buffers.ts';
 import type { Gpu } from '../gpu/device.ts';
 import { createRecorder } from '../gpu/recorder.ts';
+import { recordCacheFork } from '../kernels/cache-fork.ts';
 import { keyRow, keyWords } from '../kernels/sample.ts';
 import { KernelError } from '../lib/errors.ts';
 import type { SampleKey } from '../lib/rng.ts';
 import type { GpuAdapter } from '../model/adapter-gpu.ts';
 import { recordForward } from '../model/forward.ts';
 import { chooseRows, createHead, headChunks, recordLogits } from '../model/head.ts';
-import { recordDraw, recordLogprobs, type SamplingSettings } from '../model/head-draw.ts';
+import { recordDraw, type SamplingSettings } from '../model/head-draw.ts';
+import { runsFused } from '../model/matrix-weights.ts';
 import type { GpuModel } from '../model/weights.ts';
 import { createWorkspace } from '../model/workspace.ts';
+import { createDecoder, type DecodeRow, type Decoding } from './decoder.ts';
 
 /** New tokens of one slot; positions count from the slot's beginning. */
 export interface SlotWork {
@@ -46,6 +49,11 @@ export interface Sampler {
   readonly shape: SamplerShape;
   /** Runs one pass; the results follow `work`, null where no token was drawn. */
   step(work: readonly SlotWork[]): Promise<(Drawn | null)[]>;
+  /**
+   * Starts decoding with steps sent ahead of their results, where the device and the model's family allow it; the
+   * adapter in use stays until the next call. Passes of `step` may follow once all that was sent has resolved.
+   */
+  decode?(rows: readonly DecodeRow[]): Decoding;
   /** Copies the first `length` cached positions of a slot to another. */
   fork(fromSlot: number, toSlot: number, length: number): void;
   /** The adapter whose weights are used from now on; null is the base model. */
@@ -66,8 +74,12 @@ export function createSampler(
   adapterLayout: GpuAdapter['layout'] | null,
 ): Sampler {
   const recorder = createRecorder(gpu);
-  const workspace = createWorkspace(gpu, model.architecture, adapterLayout, { ...shape, training: false });
-  const head = createHead(gpu, model.architecture, shape.slots);
+  const workspace = createWorkspace(gpu, model.architecture, adapterLayout, {
+    ...shape,
+    training: false,
+    fused: runsFused(gpu, model),
+  });
+  const head = createHead(gpu, model.architecture, shape.slots, vocabulary);
   const views: View[] = [];
   const take = (label: string, elements: number) => {
     const view = allocate(gpu, label, elements * 4);
@@ -80,9 +92,10 @@ export function createSampler(
   const truncated = take('sampler.truncated', shape.slots);
   const stats = take('sampler.stats', shape.slots * 4);
   const results = take('sampler.results', shape.slots * 6);
-  const unused = take('sampler.unused', 4);
   // A buffer cannot be copied onto itself, so forks pass through here.
-  const transit = take('sampler.transit', workspace.shape.cacheLength * workspace.kvWidth);
+  const transit = take('sampler.transit', workspace.fused ? 4 : workspace.shape.cacheLength * workspace.kvWidth);
+  const draws = { keys, ids, truncated, stats };
+  const decoder = workspace.fused ? createDecoder(gpu, model, workspace, head, draws, settings, recorder) : null;
   let adapter: GpuAdapter | null = null;
 
   async function step(work: readonly SlotWork[]): Promise<(Drawn | null)[]> {
@@ -117,8 +130,7 @@ export function createSampler(
     upload(gpu, keys, words);
     for (const chunk of headChunks(head, count)) {
       recordLogits(recorder, model, workspace, head, chunk);
-      recordDraw(recorder, head, chunk, keys, ids, truncated, unused, settings, vocabulary);
-      recordLogprobs(recorder, head, chunk, ids, stats, 1 / (settings.temperature || 1), vocabulary);
+      recordDraw(recorder, head, chunk, draws, settings);
     }
     recorder.copy(ids, 0, results, 0, count * 4);
     recorder.copy(truncated, 0, results, count * 4, count * 4);
@@ -142,7 +154,15 @@ export function createSampler(
   return {
     shape,
     step,
+    ...(decoder && { decode: (rows: readonly DecodeRow[]) => decoder.start(rows, adapter) }),
     fork(fromSlot, toSlot, length) {
+      if (workspace.fused) {
+        const { kvHeads, headDim } = model.architecture;
+        const fork = { kvHeads, headDim, cacheLength: workspace.shape.cacheLength, length };
+        for (const { k, v, cacheScales } of workspace.layers)
+          recordCacheFork(recorder, [k, v, cacheScales!], fromSlot, toSlot, fork);
+        return;
+      }
       const slotBytes = workspace.shape.cacheLength * workspace.kvWidth * 4;
       for (const { k, v } of workspace.layers) {
         for (const cache of [k, v]) {
@@ -158,6 +178,7 @@ export function createSampler(
     destroy() {
       workspace.destroy();
       head.destroy();
+      decoder?.destroy();
       for (const view of views) release(gpu, view);
     },
   };

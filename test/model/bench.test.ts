@@ -11,16 +11,28 @@ const gpu = useGpu();
 test('measures limits, products, decoding, prefill, training, a whole step and GPU time by kernel', async () => {
   const spans: Span[] = [];
   const result = await runBench(gpu(), folderSource(goldenPath('tiny-qwen3-tied')), {
+    family: 'portable',
+    familyReason: 'asked for',
+    robustness: true,
     batches: [1, 3],
     contexts: [8, 16],
-    settings: { kernelRows: 40, group: 2, promptTokens: 6, newTokens: 3, rank: 4, budgetMs: 1 },
+    settings: {
+      kernelRows: 40,
+      group: 2,
+      promptTokens: 6,
+      newTokens: 3,
+      rank: 4,
+      decodeTokens: 4,
+      warmMs: 0,
+      budgetMs: 1,
+    },
     onSpans: (all) => spans.push(...all),
   });
   const { limits, kernels, decode, prefill, train, step } = result;
   expect(result.skipped).toEqual([]);
   for (const value of [limits.copyGBs, limits.matmulGflops, prefill?.ms, train?.seconds, step?.seconds])
     expect(value).toBeGreaterThan(0);
-  const layers = ['qkv', 'o', 'gateUp', 'down', 'head'];
+  const layers = ['qkv', 'o', 'gateUp', 'down', 'up', 'head'];
   expect(kernels.matmul.map(({ layer }) => layer)).toEqual([...layers, ...layers]);
   for (const { shape, ms, gflops, ofLimit } of kernels.matmul) {
     const flops = shape.split('x').reduce((product, extent) => product * Number(extent), 2);
@@ -33,10 +45,23 @@ test('measures limits, products, decoding, prefill, training, a whole step and G
     [1, 16],
     [3, 16],
   ]);
+  expect(result.growth.map(({ batch, contexts }) => [batch, contexts])).toEqual([
+    [1, [8, 16]],
+    [3, [8, 16]],
+  ]);
+  for (const { ms, bytes, ofCopy } of decode) expect(ofCopy).toBeCloseTo(bytes / ms / 1e6 / limits.copyGBs, 9);
+  expect(result.memory!.peakBytes).toBeGreaterThan(result.model.weightBytes);
+  expect(step!.logprobMismatches).toBe(0);
   expect(step!.generateSeconds + step!.trainSeconds).toBeCloseTo(step!.seconds, 6);
   expect(train!.tokens).toBe(2 * (6 + 3));
   if (gpu().device.features.has('timestamp-query')) {
     expect(new Set(kernels.trace.map(({ phase }) => phase)).size).toBe(2);
-    expect(kernels.trace.reduce((sum, { dispatches }) => sum + dispatches, 0)).toBe(spans.length);
+    const [decoding, training] = [...new Set(spans.map(({ phase }) => phase))].map((phase) => ({
+      spans: spans.filter((span) => span.phase === phase).length,
+      dispatches: kernels.trace.reduce((sum, f) => sum + (f.phase === phase ? f.dispatches : 0), 0),
+    }));
+    // Four steps of decoding are traced for the mean of one.
+    expect(decoding!.dispatches * 4).toBe(decoding!.spans);
+    expect(training!.dispatches).toBe(training!.spans);
   }
 });

@@ -22,7 +22,7 @@ describe.each(['qwen3-tied', 'qwen3-untied', 'llama-tied'])('forward pass of tin
     const sequences = [0, 1, 2].map((s) => Array.from(ids.subarray(s * 40, (s + 1) * 40)));
     const batch = sequencesBatch(sequences);
     const workspace = createWorkspace(gpu(), arch, null, { rows: 120, slots: 3, cacheLength: 40, training: false });
-    const head = createHead(gpu(), arch, 120, 320 * 4 * 50);
+    const head = createHead(gpu(), arch, 120, arch.vocabSize, 320 * 4 * 50);
     const recorder = createRecorder(gpu());
     recordForward(gpu(), recorder, model, workspace, null, batch);
     chooseRows(

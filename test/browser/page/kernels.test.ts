@@ -27,7 +27,7 @@ describe('in a browser page', () => {
   }
 
   it('a token has the same bits in every schedule of the forward pass', async () => {
-    const results = await canonicalChecks(gpu);
+    const results = await canonicalChecks(gpu, 'portable');
     expect(results.length).toBeGreaterThan(3);
     expect(results.filter((result) => !result.passed)).toEqual([]);
   });
