@@ -1,12 +1,14 @@
 // The models that the bench measures: a checkpoint folder, or a named shape with random weights made as they are read.
 // Not a checkpoint writer. Invariant: the weights of a named shape follow from the position in the file alone, so two
 // benches measure the same model; norms are ones, matrices are uniform in +-0.035.
+import { fileURLToPath } from 'node:url';
 import { philox4x32 } from '../src/lib/rng.ts';
 import { parseArchitecture } from '../src/model/config.ts';
-import type { FileSource } from '../src/model/file-source.ts';
 import { checkRange, missingFile } from '../src/model/file-source.ts';
+import { folderSource } from '../src/model/file-source-node.ts';
 import { layoutSafetensors } from '../src/model/safetensors-write.ts';
 import { expectedTensors } from '../src/model/tensor-names.ts';
+import type { DirectSource } from '../src/model/weight-chunks.ts';
 
 const qwen3 = {
   model_type: 'qwen3',
@@ -52,7 +54,7 @@ function randomBlock(): Uint8Array<ArrayBuffer> {
 }
 
 /** A checkpoint of a named shape: config.json, and a model.safetensors that exists only where it is read. */
-export function randomSource(name: string): FileSource {
+export function randomSource(name: string): DirectSource {
   const config = namedShapes[name]!;
   const label = `${name} (random weights)`;
   const shapes = expectedTensors(parseArchitecture(config, null, label));
@@ -69,8 +71,8 @@ export function randomSource(name: string): FileSource {
   }
   const sizes: Record<string, number> = { 'config.json': configBytes.length, 'model.safetensors': totalBytes };
 
-  function weights(offset: number, length: number): Uint8Array<ArrayBuffer> {
-    const out = new Uint8Array(length);
+  function weights(offset: number, out: Uint8Array): void {
+    const { length } = out;
     for (let done = 0; done < length; ) {
       const from = (offset + done) % block.length;
       const part = block.subarray(from, from + Math.min(block.length - from, length - done));
@@ -82,7 +84,14 @@ export function randomSource(name: string): FileSource {
         out[i - offset] = (i - from) % 2 === 0 ? 0x80 : 0x3f;
     }
     if (offset < head.length) out.set(head.subarray(offset, Math.min(head.length, offset + length)));
-    return out;
+  }
+
+  async function readInto(file: string, offset: number, into: Uint8Array): Promise<void> {
+    const size = sizes[file];
+    if (size === undefined) throw missingFile(label, file, Object.keys(sizes));
+    checkRange(label, file, size, offset, into.length);
+    if (file === 'config.json') into.set(configBytes.subarray(offset, offset + into.length));
+    else weights(offset, into);
   }
 
   return {
@@ -90,10 +99,19 @@ export function randomSource(name: string): FileSource {
     list: async () => Object.keys(sizes).sort(),
     size: async (file) => sizes[file] ?? null,
     async read(file, offset, length) {
-      const size = sizes[file];
-      if (size === undefined) throw missingFile(label, file, Object.keys(sizes));
-      checkRange(label, file, size, offset, length);
-      return file === 'config.json' ? configBytes.slice(offset, offset + length) : weights(offset, length);
+      const bytes = new Uint8Array(length);
+      await readInto(file, offset, bytes);
+      return bytes;
     },
+    readInto,
   };
+}
+
+const embedded = fileURLToPath(new URL('../fixtures/embedded-policy', import.meta.url));
+
+/** A shape of the command line: its files, and the folder that they lie in (null: they are made as they are read). */
+export function openShape(shape: string): { source: DirectSource; folder: string | null } {
+  if (Object.hasOwn(namedShapes, shape)) return { source: randomSource(shape), folder: null };
+  const folder = shape === 'embedded' ? embedded : shape;
+  return { source: folderSource(folder), folder };
 }

@@ -11,6 +11,10 @@ export interface BenchSettings {
   promptTokens: number;
   newTokens: number;
   rank: number;
+  /** Tokens of one run of decoding, over which its time is taken. */
+  decodeTokens: number;
+  /** The same work before a figure is timed, in milliseconds: an idle GPU's clock is a fraction of its own. */
+  warmMs: number;
   /** Longest time for the repeats of one figure. */
   budgetMs: number;
   /** Least repeats of a step, after one that is not counted; 1 where a step takes so long that it stands for itself. */
@@ -21,12 +25,18 @@ export interface BenchSettings {
 export function settingsFor(parameters: number, software: boolean): BenchSettings {
   if (parameters < 20e6) {
     const size = { kernelRows: 1680, batches: [1, 8, 16], contexts: [256], group: 8, promptTokens: 210, rank: 8 };
-    return { ...size, newTokens: 64, budgetMs: 2000, repeats: 3 };
+    return { ...size, newTokens: 64, decodeTokens: 16, warmMs: 250, budgetMs: 2000, repeats: 3 };
   }
   if (software) {
     const size = { kernelRows: 64, batches: [1, 4], contexts: [64], group: 2, promptTokens: 16, rank: 16 };
-    return { ...size, newTokens: 2, budgetMs: 1000, repeats: 1 };
+    return { ...size, newTokens: 2, decodeTokens: 2, warmMs: 250, budgetMs: 1000, repeats: 1 };
   }
   const size = { kernelRows: 3072, batches: [1, 4, 16, 64], contexts: [512], group: 4, promptTokens: 256, rank: 16 };
-  return { ...size, newTokens: 512, budgetMs: 2000, repeats: 3 };
+  return { ...size, newTokens: 512, decodeTokens: 32, warmMs: 250, budgetMs: 2000, repeats: 3 };
+}
+
+/** The settings of the comparison of bits: as many members and layers, and fewer tokens, because no time is taken. */
+export function bitsSettings(parameters: number, software: boolean): BenchSettings {
+  const settings = settingsFor(parameters, software);
+  return { ...settings, newTokens: Math.min(settings.newTokens, 16) };
 }

@@ -1,53 +1,79 @@
-// The bench's result as text for a terminal. Not a report: the JSON is the record.
+// The bench's results as text for a terminal. Not a report: the JSON is the record.
 import { factLines, textTable } from '../cli/table.ts';
+import type { BitsResult } from './bits.ts';
 import type { PeerResults } from './peers/run.ts';
 import type { BenchResult } from './run.ts';
 
-const n = (value: number) => (value >= 100 ? value.toFixed(0) : value.toPrecision(3));
+const n = (value: number) => (Math.abs(value) >= 100 ? value.toFixed(0) : value.toPrecision(3));
 const percent = (share: number) => `${(share * 100).toFixed(0)} %`;
+const onOff = (value: boolean) => (value ? 'on' : 'off');
 
-/** Everything that was measured, then what was skipped and why. */
-export function benchText(result: BenchResult, peers: PeerResults | null): string {
-  const { device, limits, kernels, decode, prefill, train, step, model, settings } = result;
-  const parts = [
-    factLines([
-      ['device', `${device.description || device.name} (${device.software ? 'software' : 'GPU'}), ${device.dawn}`],
-      ['family', `${result.family}, form ${result.variant}`],
-      ['model', `${model.label}, ${n(model.parameters / 1e6)} M parameters, loaded in ${n(model.loadSeconds)} s`],
-      ['copy bandwidth', `${n(limits.copyGBs)} GB/s`],
-      ['best matmul', `${n(limits.matmulGflops)} GFLOP/s (${limits.matmulShape})`],
-    ]),
-    textTable(
-      ['product', 'rows x columns x k', 'ms', 'GFLOP/s', 'of limit', 'weights GB/s', 'of copy'],
-      kernels.matmul.map((f) => [
-        f.layer,
-        f.shape,
-        n(f.ms),
-        n(f.gflops),
-        percent(f.ofLimit),
-        n(f.weightGBs),
-        percent(f.ofCopy),
-      ]),
-      [2, 3, 4, 5, 6],
-    ),
+function heading(result: BenchResult): string {
+  const { device, limits, model } = result;
+  const facts: [string, string][] = [
+    ['device', `${device.description || device.name} (${device.software ? 'software' : 'GPU'}), ${device.dawn}`],
+    [
+      'family',
+      `${result.family} (${result.familyReason}), form ${result.variant}, robustness ${onOff(result.robustness)}`,
+    ],
+    ['model', `${model.label}, ${n(model.parameters / 1e6)} M parameters, loaded in ${n(model.loadSeconds)} s`],
+    ['copy bandwidth', `${n(limits.copyGBs)} GB/s`],
+    ['best matmul', `${n(limits.matmulGflops)} GFLOP/s (${limits.matmulShape})`],
   ];
-  if (decode.length > 0) {
-    parts.push(
-      textTable(
-        ['decode: batch', 'context', 'ms', 'best', 'tokens/s', 'weights GB/s', 'of copy'],
-        decode.map((f) => [
-          String(f.batch),
-          String(f.context),
-          n(f.ms),
-          n(f.bestMs),
-          n(f.tokensPerSecond),
-          n(f.weightGBs),
-          percent(f.ofCopy),
-        ]),
-        [0, 1, 2, 3, 4, 5, 6],
-      ),
-    );
+  const { matrices } = model;
+  if (matrices) {
+    const { inexact, elements, portable } = matrices;
+    facts.push([
+      'matrices',
+      `${matrices.matrices} of the family, ${portable.length} portable; ${inexact} of ${elements} weights not exact in f16`,
+    ]);
   }
+  return factLines(facts);
+}
+
+function productTable({ kernels }: BenchResult): string {
+  return textTable(
+    ['product', 'rows x columns x k', 'kernel ms', 'layer ms', 'GFLOP/s', 'of limit', 'weights GB/s', 'of copy'],
+    kernels.matmul.map((f) => [
+      f.layer,
+      f.shape,
+      n(f.ms),
+      n(f.layerMs),
+      n(f.gflops),
+      percent(f.ofLimit),
+      n(f.weightGBs),
+      percent(f.ofCopy),
+    ]),
+    [2, 3, 4, 5, 6, 7],
+  );
+}
+
+function decodeTables({ decode, growth }: BenchResult): string[] {
+  if (decode.length === 0) return [];
+  const steps = textTable(
+    ['decode: batch', 'context', 'ms', 'best', 'tokens/s', 'MB read', 'of copy'],
+    decode.map((f) => [
+      String(f.batch),
+      String(f.context),
+      n(f.ms),
+      n(f.bestMs),
+      n(f.tokensPerSecond),
+      n(f.bytes / 1e6),
+      percent(f.ofCopy),
+    ]),
+    [0, 1, 2, 3, 4, 5, 6],
+  );
+  if (growth.length === 0) return [steps];
+  const slopes = textTable(
+    ['growth: batch', 'ms per 1,000 tokens of context', 'expected of the cache', 'ms at context 0'],
+    growth.map((f) => [String(f.batch), n(f.msPerThousand), n(f.expectedMsPerThousand), n(f.msAtZero)]),
+    [0, 1, 2, 3],
+  );
+  return [steps, slopes];
+}
+
+function stepFacts(result: BenchResult): string[] {
+  const { prefill, train, step, start, memory, settings } = result;
   const facts: [string, string][] = [];
   if (prefill)
     facts.push(['prefill', `${prefill.tokens} tokens: ${n(prefill.ms)} ms, ${n(prefill.tokensPerSecond)} tokens/s`]);
@@ -63,32 +89,66 @@ export function benchText(result: BenchResult, peers: PeerResults | null): strin
       'whole GRPO step',
       `group of ${step.group}, ${step.promptTokens} + ${step.newTokens} tokens: ${n(step.seconds)} s = ${n(step.generateSeconds)} sampling + ${n(step.trainSeconds)} training; ${n(step.tokensPerSecond)} sampled tokens/s`,
     ]);
-    facts.push([
-      'GPU memory',
-      `${n(result.memoryBytes / 1e9)} GB allocated while training, LoRA rank ${settings.rank}`,
-    ]);
+    facts.push(['', `${step.logprobMismatches} log-probs differ between sampler and trainer`]);
   }
-  if (facts.length > 0) parts.push(factLines(facts));
-  for (const phase of new Set(kernels.trace.map((f) => f.phase))) {
+  if (memory)
+    facts.push(['GPU memory', `${n(memory.peakBytes / 1e9)} GB in the whole step, LoRA rank ${settings.rank}`]);
+  if (start) {
+    const marks = start.marks.map(({ name, seconds }) => `${name} ${n(seconds)}`).join(', ');
+    facts.push(['start to first token', `${n(start.firstTokenSeconds)} s, weights in ${n(start.loadSeconds)} s`]);
+    facts.push(['', `seconds from the start: ${marks}; ${start.pipelines} pipelines`]);
+  }
+  return facts.length > 0 ? [factLines(facts)] : [];
+}
+
+function traceTables({ kernels }: BenchResult): string[] {
+  return [...new Set(kernels.trace.map((f) => f.phase))].map((phase) => {
     const own = kernels.trace.filter((f) => f.phase === phase);
     const total = own.reduce((sum, { ms }) => sum + ms, 0);
-    const rows = own.slice(0, 10).map((f) => [f.kernel, String(f.dispatches), n(f.ms), percent(f.ms / total)]);
-    parts.push(
-      `GPU time, ${phase}: ${n(total)} ms\n${textTable(['kernel', 'dispatches', 'ms', 'share'], rows, [1, 2, 3])}`,
-    );
-  }
-  for (const [name, figures] of Object.entries(peers?.peers ?? {})) {
+    const rows = own.slice(0, 12).map((f) => [f.kernel, String(f.dispatches), n(f.ms), percent(f.ms / total)]);
+    return `GPU time, ${phase}: ${n(total)} ms\n${textTable(['kernel', 'dispatches', 'ms', 'share'], rows, [1, 2, 3])}`;
+  });
+}
+
+function peerTables(peers: PeerResults | null): string[] {
+  return Object.entries(peers?.peers ?? {}).map(([name, figures]) => {
     const rows = Object.entries(figures).map(([what, f]) => [
       what,
       `${n(f.ours)} ${f.unit}`,
       `${n(f.peer)} ${f.unit}`,
       `${n(f.ratio)} x`,
     ]);
-    parts.push(
-      `peer ${name}: ${peers?.notes[name] ?? ''}\n${textTable(['figure', 'ours', 'peer', 'ratio'], rows, [1, 2, 3])}`,
-    );
-  }
-  const skipped = [...result.skipped, ...(peers?.skipped ?? [])];
-  if (skipped.length > 0) parts.push(skipped.map(({ what, reason }) => `skipped ${what}: ${reason}`).join('\n'));
-  return parts.join('\n\n');
+    return `peer ${name}: ${peers?.notes[name] ?? ''}\n${textTable(['figure', 'ours', 'peer', 'ratio'], rows, [1, 2, 3])}`;
+  });
+}
+
+/** Everything that was measured, then what was skipped and why. */
+export function benchText(result: BenchResult, peers: PeerResults | null): string {
+  const skipped = [...result.skipped, ...(peers?.skipped ?? [])].map(
+    ({ what, reason }) => `skipped ${what}: ${reason}`,
+  );
+  return [
+    heading(result),
+    productTable(result),
+    ...decodeTables(result),
+    ...stepFacts(result),
+    ...traceTables(result),
+    ...peerTables(peers),
+    ...(skipped.length > 0 ? [skipped.join('\n')] : []),
+  ].join('\n\n');
+}
+
+/** The hashes of every run, and whether they are the same. */
+export function bitsText({ steps, family, shape, runs, equal }: BitsResult): string {
+  const rows = runs.map((run) => [
+    onOff(run.robustness),
+    onOff(run.tracing),
+    ...[run.tokens, run.adapter, run.moments].map((hash) => hash.slice(0, 16)),
+    String(run.logprobMismatches),
+  ]);
+  const header = ['robustness', 'tracing', 'tokens', 'adapter', 'moments', 'log-probs that differ'];
+  const verdict = equal
+    ? `the same bytes after ${steps} steps in all ${runs.length} runs`
+    : `DIFFERENT: ${steps} steps did not end in the same bytes`;
+  return `${shape}, family ${family}: ${verdict} (SHA-256, first 16 digits)\n${textTable(header, rows, [5])}`;
 }

@@ -10,7 +10,7 @@ trap 'rm -rf "$stage"' EXIT
 app="$stage/shaderl-linux-x64"
 mkdir -p "$app/bin" "$app/lib" "$(dirname "$out")"
 
-git ls-files -z -- package.json package-lock.json tsconfig.json LICENSE README.md src workers cli shaders recipes fixtures |
+git ls-files -z -- package.json package-lock.json tsconfig.json LICENSE README.md src workers cli shaders recipes fixtures bench |
   xargs -0 cp --parents -t "$app"
 
 # Production modules only; of Dawn the Linux x64 binary alone.

@@ -1,11 +1,12 @@
 // Peer: matrix products of @tensorflow/tfjs-backend-webgpu on the adapter that Dawn gives this process.
-// Not a test of tfjs. Reads a list of [rows, columns, k] from argv as JSON; prints milliseconds of each as JSON: the best
-// of several rounds after 250 ms of warming up, f32 on both sides, the weight in rows (transposed by the product).
+// Not a test of tfjs. Takes shapes and answers milliseconds of each: the best of several rounds after 250 ms of warming up,
+// f32 on both sides, the weight in rows (transposed by the product).
 import { performance } from 'node:perf_hooks';
 import { createGpuObject } from '../../src/gpu/dawn-node.ts';
+import { answer, orderOf } from '../child.ts';
+import type { TfjsAnswer, TfjsOrder } from './run.ts';
 
-const shapes = JSON.parse(process.argv[2] ?? '[]') as [number, number, number][];
-const inner = Number(process.argv[3] ?? 1);
+const { shapes, inner } = orderOf<TfjsOrder>();
 
 // tfjs asks the global `navigator` for its device, and looks when it is imported.
 const gpu = createGpuObject(['enable-dawn-features=allow_unsafe_apis']);
@@ -54,5 +55,5 @@ for (const [rows, columns, k] of shapes) {
   a.dispose();
   b.dispose();
 }
-process.stdout.write(`${JSON.stringify(results)}\n`);
-process.exit(0);
+const { device: adapter } = backend.device.adapterInfo;
+answer({ adapter, times: results } satisfies TfjsAnswer);

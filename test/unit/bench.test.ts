@@ -1,4 +1,6 @@
 import { describe, expect, test } from 'vitest';
+import { sameBits } from '../../bench/bits.ts';
+import { growthOf } from '../../bench/cost.ts';
 import { namedShapes, randomSource } from '../../bench/models.ts';
 import { peerShapes } from '../../bench/peers/run.ts';
 import type { BenchResult } from '../../bench/run.ts';
@@ -94,25 +96,40 @@ describe('models with random weights', () => {
 });
 
 const result: BenchResult = {
-  schema: 'shaderl.bench/1',
+  schema: 'shaderl.bench/2',
   device: { name: 'd', description: 'a device', software: true, dawn: 'webgpu 0', toggles: [] },
   family: 'portable',
+  familyReason: 'no matrix: no such feature',
   variant: 'lanes',
-  model: { label: 'm', parameters: 4e5, weightBytes: 8e5, loadSeconds: 0.02 },
+  robustness: true,
+  model: { label: 'm', parameters: 4e5, weightBytes: 8e5, loadSeconds: 0.02, matrices: null },
   settings: settingsFor(4e5, true),
   limits: { copyGBs: 10, matmulGflops: 20, matmulShape: '512x512x512' },
   kernels: {
     matmul: [
-      { layer: 'qkv', shape: '16x256x96', ms: 0.1, gflops: 7.86, ofLimit: 0.39, weightGBs: 0.5, ofCopy: 0.05 },
-      { layer: 'head', shape: '4096x8192x4096', ms: 9e3, gflops: 30, ofLimit: 1.5, weightGBs: 0.1, ofCopy: 0.01 },
+      {
+        ...{ layer: 'qkv', shape: '16x256x96', ms: 0.1, layerMs: 0.12 },
+        ...{ gflops: 7.86, ofLimit: 0.39, weightGBs: 0.5, ofCopy: 0.05 },
+      },
+      {
+        ...{ layer: 'head', shape: '4096x8192x4096', ms: 9e3, layerMs: 9e3 },
+        ...{ gflops: 30, ofLimit: 1.5, weightGBs: 0.1, ofCopy: 0.01 },
+      },
     ],
     trace: [{ phase: 'decode', kernel: 'matmul-lanes', dispatches: 4, ms: 1.5 }],
   },
-  decode: [{ batch: 8, context: 256, ms: 12, bestMs: 11, tokensPerSecond: 667, weightGBs: 0.07, ofCopy: 0.007 }],
+  decode: [{ batch: 8, context: 256, ms: 12, bestMs: 11, tokensPerSecond: 667, bytes: 4e6, ofCopy: 0.033 }],
+  growth: [{ batch: 8, contexts: [128, 256], msPerThousand: 7.25, expectedMsPerThousand: 2.8, msAtZero: 3 }],
   prefill: { sequences: 8, tokens: 1680, ms: 300, tokensPerSecond: 5600 },
   train: { sequences: 8, tokens: 2192, seconds: 2, tokensPerSecond: 1096 },
   step: null,
-  memoryBytes: 1e8,
+  start: {
+    loadSeconds: 0.7,
+    firstTokenSeconds: 1.9,
+    marks: [{ name: 'device', seconds: 0.4 }],
+    pipelines: 16,
+  },
+  memory: { peakBytes: 1e8 },
   skipped: [{ what: 'step', reason: 'no room' }],
 };
 
@@ -125,10 +142,14 @@ describe('the bench', () => {
     };
     const text = benchText(result, peers);
     for (const part of [
+      'no matrix: no such feature',
       '10.0 GB/s',
       '16x256x96',
       '39 %',
       '5600 tokens/s',
+      '7.25',
+      '1.90 s, weights in 0.700 s',
+      '0.100 GB',
       '3.50 x',
       'matmul-lanes',
       'no module named torch',
@@ -138,12 +159,38 @@ describe('the bench', () => {
   });
 
   test('leaves products out of the peers that a software adapter would not end', () => {
-    expect(peerShapes(result).map(({ shape }) => shape)).toEqual(['16x256x96']);
-    expect(peerShapes({ ...result, device: { ...result.device, software: false } })).toHaveLength(2);
+    expect(peerShapes(result).map(({ shape, ms }) => [shape, ms])).toEqual([['16x256x96', 0.12]]);
+    const gpu = { ...result, device: { ...result.device, software: false } };
+    expect(peerShapes(gpu)).toHaveLength(2);
+    // A product that comes twice is timed once; one whose operands are gigabytes in f32 is not.
+    const [small, large] = result.kernels.matmul;
+    const matmul = [small!, { ...small!, layer: 'up' }, { ...large!, shape: '4x151936x2048' }];
+    expect(peerShapes({ ...gpu, kernels: { ...gpu.kernels, matmul } }).map(({ shape }) => shape)).toEqual([
+      '16x256x96',
+    ]);
   });
 
   test('measures a group of four with 256 prompt and 512 new tokens on a GPU', () => {
     expect(settingsFor(1.7e9, false)).toMatchObject({ group: 4, promptTokens: 256, newTokens: 512, rank: 16 });
     expect(settingsFor(1.7e9, true).newTokens).toBeLessThan(8);
+  });
+
+  test('fits the growth of decoding for every batch that has two contexts, against the bytes of the cache', () => {
+    const at = (batch: number, context: number, ms: number) => ({ batch, context, ms });
+    const decode = [at(1, 500, 2.5), at(4, 500, 3), at(1, 1000, 3), at(1, 2000, 4)];
+    const [only, ...rest] = growthOf(decode, 2e5, 4000);
+    expect(rest).toEqual([]);
+    expect(only).toMatchObject({ batch: 1, contexts: [500, 1000, 2000] });
+    expect(only!.msPerThousand).toBeCloseTo(1, 9);
+    expect(only!.msAtZero).toBeCloseTo(2, 9);
+    // 1,000 positions of 200 kB at 4 TB/s.
+    expect(only!.expectedMsPerThousand).toBeCloseTo(0.05, 12);
+  });
+
+  test('says that runs differ if one hash or one log-prob does', () => {
+    const run = { tokens: 'a', adapter: 'b', moments: 'c', logprobMismatches: 0 };
+    expect(sameBits([run, { ...run }])).toBe(true);
+    for (const change of [{ tokens: 'x' }, { adapter: 'x' }, { moments: 'x' }, { logprobMismatches: 1 }])
+      expect(sameBits([run, { ...run, ...change }])).toBe(false);
   });
 });
