@@ -117,6 +117,8 @@ export const runConfigSchema = z.strictObject({
   optimizer: optimizerSection.prefault({}),
   lora: loraSection.prefault({}),
   kernels: z.strictObject({ family: z.enum(['portable', 'matrix']).default('portable') }).prefault({}),
+  /** Run layers forward again in the backward pass instead of keeping activations: same bits, less memory. */
+  recomputeActivations: z.boolean().default(false),
   checkpoints: z
     .strictObject({ every: count.default(64), keep: z.union([count, z.literal('all')]).default('all') })
     .prefault({}),

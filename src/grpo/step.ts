@@ -38,6 +38,8 @@ export interface TrainerShape {
   sequences: number;
   /** Longest sequence. */
   length: number;
+  /** Run each layer forward again in the backward pass instead of keeping its activations: same bits, less memory. */
+  recompute?: boolean;
 }
 
 export interface TrainerOptions {
@@ -143,6 +145,7 @@ export function createTrainer(
     slots: shape.sequences,
     cacheLength: shape.length,
     training: true,
+    recompute: shape.recompute ?? false,
     fused: runsFused(gpu, model),
   });
   const head: Head = createHead(gpu, arch, shape.rows, options.vocabulary);

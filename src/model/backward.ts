@@ -18,7 +18,15 @@ import { swigluBackward } from '../kernels/swiglu-backward.ts';
 import { KernelError } from '../lib/errors.ts';
 import type { AdapterViews } from './adapter-gpu.ts';
 import type { Architecture } from './config.ts';
-import { type Batch, headParams, longestRow, recordNorm, recordProbabilities, recordSwiglu } from './forward.ts';
+import {
+  type Batch,
+  headParams,
+  longestRow,
+  recordLayer,
+  recordNorm,
+  recordProbabilities,
+  recordSwiglu,
+} from './forward.ts';
 import { recordFusedBackward } from './fused-backward.ts';
 import { type ActiveAdapter, linearBackward, type Rows } from './linear.ts';
 import type { GpuModel } from './weights.ts';
@@ -139,6 +147,7 @@ export function recordBackward(
   for (let layer = model.layers.length - 1; layer >= 0; layer--) {
     const { groups, inputNorm, postNorm, qkGain } = model.layers[layer]!;
     const state = workspace.layers[layer]!;
+    if (workspace.shape.recompute) recordLayer(r, model, workspace, layer, adapter, rows, keys);
     const c4 = padded(arch.intermediateSize) / 4;
     recordSwiglu(r, arch, workspace, state, rows);
     linearBackward(

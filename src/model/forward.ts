@@ -137,7 +137,8 @@ export function recordSwiglu(
   r.dispatch(swiglu, [state.gateUp.view, workspace.activation.view], params, swigluGrid(rows, c4));
 }
 
-function recordLayer(
+/** Records one layer: its input stands in the workspace, its output goes to the next layer's input. */
+export function recordLayer(
   r: Recorder,
   model: GpuModel,
   workspace: Workspace,

@@ -15,6 +15,7 @@ import type { AdapterViews } from './adapter-gpu.ts';
 import { recordNormBackward } from './backward.ts';
 import { type Batch, headParams, longestRow, recordNorm, recordSwiglu } from './forward.ts';
 import { type FusedAdapter, fusedAdapter } from './fused-adapter.ts';
+import { recordFusedLayer } from './fused-forward.ts';
 import { recordInputGradient } from './input-gradient.ts';
 import type { ActiveAdapter, Rows } from './linear.ts';
 import { loraPartialElements, loraPlace, recordLoraBackward } from './lora-backward.ts';
@@ -160,5 +161,9 @@ export function recordFusedBackward(
   const fused = fusedAdapter(gpu, model, adapter);
   const rows = batch.tokens.length;
   const pass: BackwardPass = { r, model, workspace, back, adapter, fused, gradients, rows, attention };
-  for (let layer = model.layers.length - 1; layer >= 0; layer--) layerBackward(pass, layer);
+  const again = { r, gpu, model, workspace, adapter, rows, attention };
+  for (let layer = model.layers.length - 1; layer >= 0; layer--) {
+    if (workspace.shape.recompute) recordFusedLayer(again, layer);
+    layerBackward(pass, layer);
+  }
 }

@@ -98,7 +98,8 @@ function attend(pass: FusedPass, state: LayerState): void {
   }
 }
 
-function recordLayer(pass: FusedPass, layer: number): void {
+/** Records one layer: its input stands in the workspace, its output goes to the next layer's input. */
+export function recordFusedLayer(pass: FusedPass, layer: number): void {
   const { r, model, workspace, rows } = pass;
   const arch = model.architecture;
   const weights = model.layers[layer]!;
@@ -145,7 +146,7 @@ export function recordFusedPass(pass: FusedPass): void {
       embedConstants[model.embedding.bf16 ? 1 : 0],
     );
   }
-  for (let layer = 0; layer < model.layers.length; layer++) recordLayer(pass, layer);
+  for (let layer = 0; layer < model.layers.length; layer++) recordFusedLayer(pass, layer);
 }
 
 /** One object each, so that pipelines are found by identity. */

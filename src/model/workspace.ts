@@ -19,8 +19,13 @@ export interface WorkspaceShape {
   slots: number;
   /** Positions of each slot; rounded up to a multiple of four, or of a chunk of keys for the fused pass. */
   cacheLength: number;
-  /** Keep every layer's activations for the backward pass. */
+  /** For a backward pass. */
   training: boolean;
+  /**
+   * Keep each layer's input alone; the backward pass runs the layer forward again. Same bits, less memory, one more
+   * forward pass.
+   */
+  recompute?: boolean;
   /** Bytes for attention scores; rows are taken in chunks that fit. */
   scoreBytes?: number;
   /** For the matrix family's fused pass: what `runsFused` says of the model. */
@@ -151,7 +156,8 @@ export function createWorkspace(
 ): Workspace {
   const fused = wanted.fused ?? false;
   const cacheLength = fused ? ceilDiv(wanted.cacheLength, chunkKeys) * chunkKeys : padded(wanted.cacheLength);
-  const shape = { scoreBytes: defaultScoreBytes, ...wanted, fused, cacheLength };
+  const recompute = (wanted.recompute ?? false) && wanted.training;
+  const shape = { scoreBytes: defaultScoreBytes, ...wanted, fused, recompute, cacheLength };
   const { rows, slots } = shape;
   const views: View[] = [];
   const take = (label: string, elements: number): View => {
@@ -184,19 +190,33 @@ export function createWorkspace(
   }
 
   const output = matrix('output', hiddenSize);
-  const shared = shape.training ? null : layerState('layer', output, output);
-  const layers = Array.from({ length: arch.layers }, (_, i): LayerState => {
-    const label = `layers.${i}`;
-    const state =
-      shared ?? layerState(label, matrix(`${label}.input`, hiddenSize), matrix(`${label}.middle`, hiddenSize));
+  function layerCache(label: string): Pick<LayerState, 'k' | 'v' | 'cacheScales'> {
     const cache = (slots * cacheLength * kvWidth) / (fused ? 2 : 1);
     return {
-      ...state,
       k: take(`${label}.k`, cache),
       v: take(`${label}.v`, cache),
       cacheScales: fused ? take(`${label}.cacheScales`, slots * kvHeads * cacheLength * 2) : null,
     };
-  });
+  }
+
+  function layersOf(): LayerState[] {
+    const each = Array.from({ length: arch.layers }, (_, i) => `layers.${i}`);
+    const input = (label: string) => matrix(`${label}.input`, hiddenSize);
+    if (!shape.training) {
+      const shared = layerState('layer', output, output);
+      return each.map((label) => ({ ...shared, ...layerCache(label) }));
+    }
+    if (shape.recompute) {
+      // Whole sequences: a layer's cache is not needed once the layer has run.
+      const shared = { ...layerState('layer', output, matrix('layer.middle', hiddenSize)), ...layerCache('layer') };
+      return each.map((label) => ({ ...shared, input: input(label) }));
+    }
+    return each.map((label) => ({
+      ...layerState(label, input(label), matrix(`${label}.middle`, hiddenSize)),
+      ...layerCache(label),
+    }));
+  }
+  const layers = layersOf();
   const scoreElements = fused
     ? 4
     : heads *

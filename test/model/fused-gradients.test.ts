@@ -1,6 +1,7 @@
 // Training on the matrix family's fused pass, with products emulated where the adapter has no subgroup matrices: its
 // gradients against the portable family's, and the same bits from run to run and whoever shares a micro-batch.
 import { afterAll, beforeAll, describe, expect, test } from 'vitest';
+import { memoryInUse } from '../../src/gpu/buffers.ts';
 import { createTrainer, type Trainer } from '../../src/grpo/step.ts';
 import { adamwDefaults } from '../../src/kernels/adamw-reference.ts';
 import { testValues } from '../../src/kernels/case-data.ts';
@@ -58,6 +59,7 @@ async function trained<T>(
   groups: TrainSequence[][],
   steps: number,
   use: (trainer: Trainer) => Promise<T>,
+  recompute = false,
 ): Promise<T> {
   const layout = adapterLayout(model.architecture, config);
   const trainer = createTrainer(
@@ -65,7 +67,7 @@ async function trained<T>(
     model,
     layout,
     startAdapter(config),
-    { rows: 220, sequences: 4, length: 96 },
+    { rows: 220, sequences: 4, length: 96, recompute },
     {
       loss: { ...goldenLoss().options('grpo'), beta: 0.04 },
       temperature: 0.9,
@@ -101,5 +103,29 @@ describe.each(Object.entries(configs))('the fused backward pass, LoRA on %s', (_
     const bytes = (trainer: Trainer) => trainer.state().then(({ adapter, ...moments }) => ({ adapter, ...moments }));
     const one = await trained(fused, config, [all.slice(0, 2), all.slice(2)], 2, bytes);
     expect(await trained(fused, config, [all.slice(0, 2), all.slice(2)], 2, bytes)).toEqual(one);
+  });
+
+  test.each(['fused', 'portable'])('ends in the same bytes with activations computed again, %s', async (kind) => {
+    const model = kind === 'fused' ? fused : portable;
+    const state = (trainer: Trainer) => trainer.state();
+    const bytes = async (recompute: boolean) => {
+      let most = 0;
+      const result = await trained(
+        model,
+        config,
+        [all],
+        2,
+        (trainer) => {
+          most = memoryInUse(gpu());
+          return state(trainer);
+        },
+        recompute,
+      );
+      return { result, most };
+    };
+    const kept = await bytes(false);
+    const again = await bytes(true);
+    expect(again.result).toEqual(kept.result);
+    expect(again.most).toBeLessThan(kept.most);
   });
 });
