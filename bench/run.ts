@@ -15,6 +15,7 @@ import { expectedTensors } from '../src/model/tensor-names.ts';
 import { loadWarm } from '../src/model/warm-up.ts';
 import { cacheBytes, type GrowthFigure, growthOf } from './cost.ts';
 import { doctorNeed } from './memory.ts';
+import { measureParts, type PartsFigure } from './parts.ts';
 import { type Limits, type MatmulFigure, matmulFigures, measureLimits } from './products.ts';
 import { rehearsalOf } from './rehearsal.ts';
 import { type BenchSettings, settingsFor } from './settings.ts';
@@ -42,7 +43,8 @@ export interface BenchResult {
   model: { label: string; parameters: number; weightBytes: number; loadSeconds: number; matrices: MatrixReport | null };
   settings: BenchSettings;
   limits: Limits;
-  kernels: { matmul: MatmulFigure[]; trace: TraceFigure[] };
+  /** `parts`: a decode step's kernels where they stand; null where steps are not sent as one. */
+  kernels: { matmul: MatmulFigure[]; trace: TraceFigure[]; parts: PartsFigure | null };
   decode: DecodeFigure[];
   /** How decoding grows with the context, where several were measured. */
   growth: GrowthFigure[];
@@ -133,7 +135,7 @@ export async function runBench(gpu: Gpu, source: FileSource, options: BenchOptio
     model: { label: source.label, parameters, weightBytes: model.bytes, loadSeconds, matrices: report },
     settings,
     limits,
-    kernels: { matmul, trace: [] },
+    kernels: { matmul, trace: [], parts: null },
     decode: [],
     growth: [],
     prefill: null,
@@ -170,6 +172,9 @@ export async function runBench(gpu: Gpu, source: FileSource, options: BenchOptio
     result.memory = { peakBytes };
     tell('step', { ...figure, peakBytes });
     result.train ??= trainOfStep(figure);
+    say('parts of a decode step');
+    result.kernels.parts = await measureParts(bench);
+    tell('parts', result.kernels.parts);
     if (gpu.device.features.has('timestamp-query')) {
       say('GPU time by kernel');
       const { figures, spans } = await traceFigures(bench);

@@ -101,6 +101,16 @@ function stepFacts(result: BenchResult): string[] {
   return facts.length > 0 ? [factLines(facts)] : [];
 }
 
+function partsTables({ kernels }: BenchResult): string[] {
+  if (!kernels.parts) return [];
+  const { batch, context, stepMs, parts } = kernels.parts;
+  const rows = parts.map((f) => [f.kernel, String(f.dispatches), n(f.usInStep), n(f.usEach), n(f.usAlone)]);
+  const table = textTable(['kernel', 'dispatches', 'us of the step', 'us each', 'us alone'], rows, [1, 2, 3, 4]);
+  return [
+    `Decode step, batch ${batch}, context ${context}: ${n(stepMs)} ms, and what it is shorter without each kernel\n${table}`,
+  ];
+}
+
 function traceTables({ kernels }: BenchResult): string[] {
   return [...new Set(kernels.trace.map((f) => f.phase))].map((phase) => {
     const own = kernels.trace.filter((f) => f.phase === phase);
@@ -132,6 +142,7 @@ export function benchText(result: BenchResult, peers: PeerResults | null): strin
     productTable(result),
     ...decodeTables(result),
     ...stepFacts(result),
+    ...partsTables(result),
     ...traceTables(result),
     ...peerTables(peers),
     ...(skipped.length > 0 ? [skipped.join('\n')] : []),

@@ -117,6 +117,12 @@ const result: BenchResult = {
       },
     ],
     trace: [{ phase: 'decode', kernel: 'matmul-lanes', dispatches: 4, ms: 1.5 }],
+    parts: {
+      batch: 4,
+      context: 512,
+      stepMs: 2.5,
+      parts: [{ kernel: 'matrix-rows', dispatches: 112, usInStep: 450, usEach: 4.02, usAlone: 3.1 }],
+    },
   },
   decode: [{ batch: 8, context: 256, ms: 12, bestMs: 11, tokensPerSecond: 667, bytes: 4e6, ofCopy: 0.033 }],
   growth: [{ batch: 8, contexts: [128, 256], msPerThousand: 7.25, expectedMsPerThousand: 2.8, msAtZero: 3 }],
