@@ -25,7 +25,7 @@ export default defineConfig({
       {
         test: {
           name: 'gpu',
-          include: ['test/{kernels,model,workers,e2e,wire,interop}/**/*.test.ts', ...gpuCases],
+          include: ['test/{kernels,model,workers,e2e,wire,interop,protocol}/**/*.test.ts', ...gpuCases],
           ...serial,
         },
       },

@@ -13,12 +13,14 @@ import { addInspect } from './commands/inspect.ts';
 import { addMerge } from './commands/merge.ts';
 import { addPrepare } from './commands/prepare.ts';
 import { addQualify } from './commands/qualify.ts';
+import { addQueue } from './commands/queue.ts';
 import { addQuickstart } from './commands/quickstart.ts';
 import { addReport } from './commands/report.ts';
 import { addRun } from './commands/run.ts';
 import { addSample } from './commands/sample.ts';
 import { addScore } from './commands/score.ts';
 import { addServeEnv } from './commands/serve-env.ts';
+import { addServeModel } from './commands/serve-model.ts';
 import { addSmokeEnv } from './commands/smoke-env.ts';
 import { addStatus } from './commands/status.ts';
 import { addTrain } from './commands/train.ts';
@@ -54,11 +56,13 @@ const commands = [
   addPrepare,
   addVerifyPlan,
   addRun,
+  addQueue,
   addStatus,
   addVerify,
   addInspect,
   addServeEnv,
   addSmokeEnv,
+  addServeModel,
   addBench,
 ];
 

@@ -2,14 +2,17 @@
 // Not a rollout: no tool is ever called. Invariant: the token stream is the record; text is derived from it, to show.
 import type { Gpu } from '../src/gpu/device.ts';
 import { PlanError } from '../src/lib/errors.ts';
-import { loadGpuAdapter } from '../src/model/adapter-gpu.ts';
+import { type GpuAdapter, loadGpuAdapter } from '../src/model/adapter-gpu.ts';
+import { canaryPositions } from '../src/model/canary.ts';
+import { canarySettingOf, checkLoadedAdapter } from '../src/model/canary-measure.ts';
 import type { SamplingSettings } from '../src/model/head-draw.ts';
 import { type Policy, requireText, vocabularyOf } from '../src/model/open-node.ts';
 import { createStreamDecoder } from '../src/model/stream-decoder.ts';
-import { type LoadOptions, loadWeights } from '../src/model/weights.ts';
+import { type GpuModel, type LoadOptions, loadWeights } from '../src/model/weights.ts';
 import type { TokenSource, TurnRecord } from '../src/rollout/episode.ts';
 import { createSampler, type Sampler } from '../src/rollout/sampler.ts';
 import { appendSampled, createStream } from '../src/rollout/stream.ts';
+import { shadersSha256 } from '../workers/run-identity.ts';
 
 export interface SampleRequest {
   promptIds: readonly number[];
@@ -44,6 +47,23 @@ export function requirePositions(policy: Policy, tokens: number, what: string): 
   );
 }
 
+/**
+ * Puts the policy's adapter on the device and checks it there against its canary; null for the base model.
+ * @throws ModelFileError where the logits are not those that the adapter was sealed with.
+ */
+export async function loadCheckedAdapter(
+  gpu: Gpu,
+  policy: Policy,
+  model: GpuModel,
+  onNote: (text: string) => void,
+): Promise<GpuAdapter | null> {
+  if (!policy.adapter) return null;
+  const adapter = loadGpuAdapter(gpu, model.architecture, policy.adapter);
+  const setting = canarySettingOf(gpu, 'portable', shadersSha256());
+  onNote(await checkLoadedAdapter(gpu, model, policy.adapter, adapter, vocabularyOf(policy), setting));
+  return adapter;
+}
+
 /** Samples one turn; `onText` gets text as it becomes complete. The same seed gives the same tokens on one device. */
 export async function sampleText(
   gpu: Gpu,
@@ -51,13 +71,14 @@ export async function sampleText(
   request: SampleRequest,
   onText: (text: string) => void,
   onProgress: NonNullable<LoadOptions['onProgress']>,
+  onNote: (text: string) => void,
 ): Promise<SampleResult> {
   const text = requireText(policy);
   const { promptIds, maxTokens, settings } = request;
   const length = promptIds.length + maxTokens;
   requirePositions(policy, length, `a prompt of ${promptIds.length} tokens and ${maxTokens} new ones`);
-  const model = await loadWeights(gpu, policy.files, { positions: length, onProgress });
-  const adapter = policy.adapter && loadGpuAdapter(gpu, model.architecture, policy.adapter);
+  const model = await loadWeights(gpu, policy.files, { positions: Math.max(length, canaryPositions), onProgress });
+  const adapter = await loadCheckedAdapter(gpu, policy, model, onNote);
   const shape = { slots: 1, cacheLength: length, rows: Math.min(promptIds.length, PREFILL_ROWS) };
   const sampler = createSampler(gpu, model, shape, settings, vocabularyOf(policy), adapter?.layout ?? null);
   sampler.use(adapter);

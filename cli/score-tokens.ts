@@ -5,14 +5,14 @@ import { allocate, readF32, upload } from '../src/gpu/buffers.ts';
 import type { Gpu } from '../src/gpu/device.ts';
 import { createRecorder } from '../src/gpu/recorder.ts';
 import { PlanError } from '../src/lib/errors.ts';
-import { loadGpuAdapter } from '../src/model/adapter-gpu.ts';
+import { canaryPositions } from '../src/model/canary.ts';
 import { recordForward } from '../src/model/forward.ts';
 import { chooseRows, createHead, headChunks, recordLogits } from '../src/model/head.ts';
 import { recordLogprobs } from '../src/model/head-draw.ts';
 import { type Policy, vocabularyOf } from '../src/model/open-node.ts';
 import { type LoadOptions, loadWeights } from '../src/model/weights.ts';
 import { createWorkspace } from '../src/model/workspace.ts';
-import { requirePositions } from './sample-text.ts';
+import { loadCheckedAdapter, requirePositions } from './sample-text.ts';
 
 /** One entry for each predicted token: all tokens of the sequence but the first. */
 export interface ScoreResult {
@@ -44,14 +44,18 @@ export async function scoreTokens(
   ids: readonly number[],
   temperature: number,
   onProgress: NonNullable<LoadOptions['onProgress']>,
+  onNote: (text: string) => void,
 ): Promise<ScoreResult> {
   const vocabulary = vocabularyOf(policy);
   requireIds(policy, ids);
   // The last token predicts nothing that is asked for.
   const inputs = ids.slice(0, -1);
   requirePositions(policy, inputs.length, 'the sequence to score');
-  const model = await loadWeights(gpu, policy.files, { positions: inputs.length, onProgress });
-  const adapter = policy.adapter && loadGpuAdapter(gpu, model.architecture, policy.adapter);
+  const model = await loadWeights(gpu, policy.files, {
+    positions: Math.max(inputs.length, canaryPositions),
+    onProgress,
+  });
+  const adapter = await loadCheckedAdapter(gpu, policy, model, onNote);
   const rows = Math.min(inputs.length, PASS_ROWS);
   const workspace = createWorkspace(gpu, model.architecture, adapter?.layout ?? null, {
     rows,

@@ -3,9 +3,10 @@
 // Invariant: what the journal names is checked in the journal's order; a missing or altered file is a finding.
 
 import type { AuditContext } from './audit/context.ts';
+import { findingText } from './audit/findings.ts';
 import { germanContexts } from './audit/german.ts';
 import { type SuffixRule, suffixRule } from './audit/suffix.ts';
-import { auditStep } from './audit.ts';
+import { auditStep, compareLogprobs } from './audit.ts';
 import { INVALID_CALL_OBSERVATION } from './environments/german-expert.ts';
 import { trainTasks } from './environments/german-task.ts';
 import { effectiveEntries, readJournal } from './journal.ts';
@@ -28,9 +29,42 @@ const CONFIG = 'run-config.json';
 export interface AuditRunOptions {
   /** The tokenizer; by default that of the model folder which run-config.json names. */
   text?: Text;
-  /** Log-probs of an episode's sampled tokens under the weights that sampled it (compareLogprobs), or null. */
-  recompute?: (episode: Episode) => Promise<Float32Array | null>;
+  /** Opens what recomputes log-probs (point 5); without it they are not compared. It is closed before the end. */
+  recompute?: (run: AuditedRun) => Promise<Recomputer>;
   onStep?: (step: number, findings: number) => void;
+}
+
+/** The run that is audited, as its files say. */
+export interface AuditedRun {
+  storage: Storage;
+  config: RunConfig;
+  /** The journal's effective entries. */
+  entries: readonly JournalEntry[];
+}
+
+/** Log-probs of stored rollouts, computed again under the weights that sampled them. */
+export interface Recomputer {
+  /** Largest difference allowed, in nats; 0: equal bits. */
+  bound: number;
+  /** What the comparison rests on, as a sentence. */
+  basis: string;
+  /**
+   * One list an episode, one f32 a sampled token; or, as a text, why the weights after `step` completed steps are not
+   * at hand. `adapterSha256`: what the journal says of them, null before the first step.
+   */
+  logprobs(
+    episodes: readonly Episode[],
+    weights: { step: number; adapterSha256: string | null },
+  ): Promise<readonly Float32Array[] | string>;
+  /**
+   * If the training is replayed: takes the step on its rollouts, so that the weights after it are at hand, and returns
+   * the SHA-256 of adapter and optimizer then; null where the weights before it are not at hand.
+   */
+  advance?(
+    step: number,
+    episodes: readonly Episode[],
+  ): Promise<{ adapterSha256: string; optimizerSha256: string } | null>;
+  close(): void;
 }
 
 export interface RunAudit {
@@ -70,40 +104,61 @@ export async function auditRun(folder: string, options: AuditRunOptions = {}): P
   const { generation } = config;
   const contexts = germanContexts(text, { ...generation, invalidCallObservation: INVALID_CALL_OBSERVATION });
   const taskAt = trainSchedule(config);
+  const recomputer = (await options.recompute?.({ storage, config, entries })) ?? null;
+  if (recomputer) notes.push(recomputer.basis);
+  const withoutWeights = new Map<string, number[]>();
   const policies = new Map(steps.map(({ data }) => [data.step, data.adapterSha256]));
   const audited = new Map<string, number>();
+  let batch: Episode[] = [];
   let rollouts = 0;
   let recomputed = 0;
   let repeated = 0;
-  for (const [i, { data }] of steps.entries()) {
-    const before = findings.length;
-    if (data.step !== i + 1) findings.push(evidence(JOURNAL, `step ${data.step} as number ${i + 1}`, `step ${i + 1}`));
-    // A batch that is used for several optimizer steps is audited once, at its first.
-    const first = data.step - ((data.step - 1) % config.grpo.numIterations);
-    const { file } = data.rollouts;
-    if (audited.has(file) && audited.get(file) === first) continue;
-    audited.set(file, first);
-    const episodes = await readRollouts(storage, data, findings);
-    const policy = policies.get(first - 1);
-    const expected = {
-      step: first,
-      seed: config.seed,
-      temperature: generation.temperature,
-      ...(policy === undefined ? {} : { policy }),
-    };
-    const contextOf = ({ group }: Episode): AuditContext | null => {
-      const task = taskAt(first, group);
-      return task ? contexts(task, expected) : null;
-    };
-    const again: (Float32Array | null)[] = [];
-    for (const episode of options.recompute ? episodes : []) again.push(await options.recompute!(episode));
-    const step = auditStep(episodes, contextOf, again);
-    findings.push(...step.findings, ...checkCounts(entries, data.step, file, episodes, config));
-    rollouts += step.rollouts;
-    repeated += step.duplicates.members;
-    recomputed += again.filter((list) => list !== null).length;
-    options.onStep?.(data.step, findings.length - before);
+  try {
+    for (const [i, { data }] of steps.entries()) {
+      const before = findings.length;
+      if (data.step !== i + 1)
+        findings.push(evidence(JOURNAL, `step ${data.step} as number ${i + 1}`, `step ${i + 1}`));
+      // A batch that is used for several optimizer steps is audited once, at its first.
+      const first = data.step - ((data.step - 1) % config.grpo.numIterations);
+      const { file } = data.rollouts;
+      if (audited.has(file) && audited.get(file) === first) {
+        findings.push(...(await replayed(recomputer, data, batch)));
+        continue;
+      }
+      audited.set(file, first);
+      const read = await readRollouts(storage, data, findings);
+      const episodes = read.map(({ episode }) => episode);
+      batch = episodes;
+      const policy = policies.get(first - 1);
+      const expected = {
+        step: first,
+        seed: config.seed,
+        temperature: generation.temperature,
+        ...(policy === undefined ? {} : { policy }),
+      };
+      const contextOf = ({ group }: Episode): AuditContext | null => {
+        const task = taskAt(first, group);
+        return task ? contexts(task, expected) : null;
+      };
+      const step = auditStep(episodes, contextOf);
+      findings.push(...step.findings, ...checkCounts(entries, data.step, file, episodes, config));
+      if (recomputer && episodes.length > 0) {
+        const again = await recomputer.logprobs(episodes, { step: first - 1, adapterSha256: policy ?? null });
+        if (typeof again === 'string') withoutWeights.set(again, [...(withoutWeights.get(again) ?? []), first]);
+        else {
+          findings.push(...checkAgain(file, read, again, recomputer.bound));
+          recomputed += again.length;
+        }
+      }
+      findings.push(...(await replayed(recomputer, data, episodes)));
+      rollouts += step.rollouts;
+      repeated += step.duplicates.members;
+      options.onStep?.(data.step, findings.length - before);
+    }
+  } finally {
+    recomputer?.close();
   }
+  for (const [why, list] of withoutWeights) notes.push(`log-probs of step ${list.join(', ')} not recomputed: ${why}`);
   return {
     steps: steps.length,
     rollouts,
@@ -157,8 +212,41 @@ function trainSchedule(config: RunConfig) {
   };
 }
 
+/** Takes a step again, where the recomputer can, and compares what came out with the journal. */
+async function replayed(
+  recomputer: Recomputer | null,
+  data: StepEntry['data'],
+  episodes: readonly Episode[],
+): Promise<string[]> {
+  const found = (await recomputer?.advance?.(data.step, episodes)) ?? null;
+  if (found === null) return [];
+  return (['adapterSha256', 'optimizerSha256'] as const)
+    .filter((item) => found[item] !== data[item])
+    .map((item) => evidence(JOURNAL, `${item} ${data[item]} of step ${data.step}`, `${found[item]}, as replayed`));
+}
+
+/** Point 5 of a file's rollouts: each difference with file, line, token and both values. */
+function checkAgain(
+  file: string,
+  read: readonly ReadEpisode[],
+  again: readonly Float32Array[],
+  bound: number,
+): string[] {
+  return read.flatMap(({ episode, line }, i) =>
+    compareLogprobs(episode, again[i]!, bound).map(
+      (finding) => `${file} line ${line}: ${findingText(episode, finding)}`,
+    ),
+  );
+}
+
+interface ReadEpisode {
+  episode: Episode;
+  /** Line of the file, from 1. */
+  line: number;
+}
+
 /** The episodes of a rollout file; what is wrong with the file or a line becomes a finding. */
-async function readRollouts(storage: Storage, data: StepEntry['data'], findings: string[]): Promise<Episode[]> {
+async function readRollouts(storage: Storage, data: StepEntry['data'], findings: string[]): Promise<ReadEpisode[]> {
   const { file, sha256, evidenceSha256 } = data.rollouts;
   if (!(await storage.exists(file))) {
     findings.push(evidence(file, 'no such file', `the rollouts of step ${data.step}`));
@@ -169,7 +257,7 @@ async function readRollouts(storage: Storage, data: StepEntry['data'], findings:
   if (hash !== sha256) findings.push(evidence(file, `SHA-256 ${hash}`, `${sha256}, as the journal says`));
   const lines = new TextDecoder('utf-8', { ignoreBOM: true }).decode(bytes).split('\n');
   if (lines.pop() !== '') findings.push(evidence(file, 'a last line without its end', 'whole lines'));
-  const episodes: Episode[] = [];
+  const episodes: ReadEpisode[] = [];
   for (const [i, line] of lines.entries()) {
     let value: unknown;
     try {
@@ -179,10 +267,10 @@ async function readRollouts(storage: Storage, data: StepEntry['data'], findings:
       continue;
     }
     const parsed = episodeSchema.safeParse(value);
-    if (parsed.success) episodes.push(parsed.data);
+    if (parsed.success) episodes.push({ episode: parsed.data, line: i + 1 });
     else findings.push(evidence(`${file} line ${i + 1}`, issuesText(parsed.error, value), 'an episode'));
   }
-  const again = sha256Hex(canonicalBytes(episodes.map(withoutTimings)));
+  const again = sha256Hex(canonicalBytes(episodes.map(({ episode }) => withoutTimings(episode))));
   if (again !== evidenceSha256)
     findings.push(evidence(file, `evidence hash ${again}`, `${evidenceSha256}, as journaled`));
   return episodes;

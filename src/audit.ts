@@ -59,9 +59,10 @@ function bitsOf(value: number): string {
 
 /**
  * Point 5: the recomputed log-probs, f32, natural log, one a sampled token in the order of the ids, equal the sampled
- * ones bit for bit. The first difference is named. -0 counts as 0, because a JSON record cannot hold it.
+ * ones bit for bit. The first difference is named. -0 counts as 0, because a JSON record cannot hold it. A `bound`
+ * above 0 (nats) allows that much instead: for a device that does not promise the bits of the one that sampled.
  */
-export function compareLogprobs(episode: Episode, recomputed: Float32Array): Finding[] {
+export function compareLogprobs(episode: Episode, recomputed: Float32Array, bound = 0): Finding[] {
   const findings: Finding[] = [];
   const report = reporter(findings);
   const trained = episode.mask.flatMap((bit, i) => (bit === 1 ? [i] : []));
@@ -74,9 +75,12 @@ export function compareLogprobs(episode: Episode, recomputed: Float32Array): Fin
     const again = recomputed[n];
     const sampled = episode.logprobs[index];
     if (again === undefined) break;
-    if (typeof sampled === 'number' && Math.fround(sampled) === sampled && bits(sampled) === bits(again)) continue;
+    if (typeof sampled === 'number' && Math.fround(sampled) === sampled) {
+      if (bits(sampled) === bits(again) || (bound > 0 && Math.abs(sampled - again) <= bound)) continue;
+    }
     const found = `sampled ${sampled}${typeof sampled === 'number' ? ` (${bitsOf(sampled)})` : ''}`;
-    report('logprob-bits', index, found, `${again} (${bitsOf(again)}), as recomputed`);
+    const within = bound > 0 ? `, within ${bound}` : '';
+    report('logprob-bits', index, found, `${again} (${bitsOf(again)}), as recomputed${within}`);
     break;
   }
   return findings;

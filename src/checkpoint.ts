@@ -10,6 +10,7 @@ import { CheckpointError } from './lib/errors.ts';
 import { sha256HexAsync } from './lib/sha256.ts';
 import { moveToRecovery, type Storage } from './lib/storage.ts';
 import { issuesText } from './lib/zod-issues.ts';
+import { CANARY_FILE } from './model/canary.ts';
 
 export const CHECKPOINTS_FOLDER = 'checkpoints';
 const LATEST = `${CHECKPOINTS_FOLDER}/latest`;
@@ -20,6 +21,8 @@ const STATE_FILE = 'state.json';
 export const CONTENT_FILES = ['adapter_config.json', 'adapter_model.safetensors', 'optimizer.safetensors'] as const;
 export type ContentFile = (typeof CONTENT_FILES)[number];
 const SEALED_FILES = [...CONTENT_FILES, STATE_FILE];
+/** Sealed too where it is there: checkpoints older than the canary lack it. */
+const OPTIONAL_FILES = [CANARY_FILE];
 
 const seal = z.strictObject({
   schema: z.literal('shaderl.seal/1'),
@@ -31,6 +34,8 @@ const seal = z.strictObject({
 export interface CheckpointContent {
   files: Record<ContentFile, Uint8Array>;
   state: CheckpointState;
+  /** The bytes of canary.json (model/canary.ts); null or absent in a checkpoint without one. */
+  canary?: Uint8Array | null;
 }
 
 /** A checkpoint whose bytes, held here, are the ones that the seal names. */
@@ -38,6 +43,7 @@ export interface VerifiedCheckpoint extends CheckpointContent {
   folder: string;
   /** SHA-256 of seal.json: the checkpoint's identity. */
   sealSha256: string;
+  canary: Uint8Array | null;
 }
 
 export interface SkippedFolder {
@@ -106,11 +112,12 @@ export async function verifyCheckpoint(
   }
   const extra = present.find((entry) => entry.name !== SEAL_FILE && !Object.hasOwn(files, entry.name));
   if (extra) throw unsealed(`${where}/${extra.name}`, 'unsealed-file', 'a file that the seal does not name', 'none');
-  const unknown = Object.keys(files).find((name) => !SEALED_FILES.includes(name));
-  if (unknown !== undefined) throw unsealed(where, 'malformed', `"${unknown}" in the seal`, SEALED_FILES.join(', '));
+  const known = [...SEALED_FILES, ...OPTIONAL_FILES];
+  const unknown = Object.keys(files).find((name) => !known.includes(name));
+  if (unknown !== undefined) throw unsealed(where, 'malformed', `"${unknown}" in the seal`, known.join(', '));
 
   const bytesOf: Record<string, Uint8Array> = {};
-  for (const name of SEALED_FILES) {
+  for (const name of [...SEALED_FILES, ...OPTIONAL_FILES.filter((name) => Object.hasOwn(files, name))]) {
     const path = `${where}/${name}`;
     const want = Object.hasOwn(files, name) ? files[name] : undefined;
     if (!want) throw unsealed(path, 'missing-file', 'no entry in the seal', 'one');
@@ -125,7 +132,7 @@ export async function verifyCheckpoint(
     if (hash !== want.sha256) throw unsealed(path, 'digest-mismatch', `sha256 ${hash}`, `${want.sha256}, as sealed`);
     bytesOf[name] = bytes;
   }
-  const { [STATE_FILE]: stateBytes, ...content } = bytesOf;
+  const { [STATE_FILE]: stateBytes, [CANARY_FILE]: canary = null, ...content } = bytesOf;
   const state = parseCanonical(checkpointState, stateBytes!, `${where}/${STATE_FILE}`);
   if (checkpointFolder(state.step) !== folder) {
     throw unsealed(
@@ -135,7 +142,7 @@ export async function verifyCheckpoint(
       'the step that the folder is named after',
     );
   }
-  return { folder, sealSha256: sealHash, state, files: content as Record<ContentFile, Uint8Array> };
+  return { folder, sealSha256: sealHash, state, files: content as Record<ContentFile, Uint8Array>, canary };
 }
 
 /**
@@ -168,9 +175,9 @@ export async function sealCheckpoint(
   if (await storage.exists(folder)) await setAsideUnlessSealed(storage, folder);
 
   const all: Record<string, Uint8Array> = { ...content.files, [STATE_FILE]: canonicalBytes(content.state) };
+  if (content.canary) all[CANARY_FILE] = content.canary;
   const files: z.infer<typeof seal>['files'] = {};
-  for (const name of SEALED_FILES) {
-    const bytes = all[name]!;
+  for (const [name, bytes] of Object.entries(all)) {
     await storage.write(`${temporary}/${name}`, bytes);
     files[name] = { bytes: bytes.length, sha256: await sha256HexAsync(bytes) };
   }

@@ -1,14 +1,21 @@
 // The trainer's state as the bytes of a checkpoint, and back: PEFT's adapter files and AdamW's moments.
 // Not the seal (checkpoint.ts). Invariant: equal state gives equal bytes, and decoding gives the exact f32 bits.
-import type { CheckpointContent } from './checkpoint.ts';
+import type { CheckpointContent, VerifiedCheckpoint } from './checkpoint.ts';
+import { type CheckpointIdentity, checkpointState, requireIdentity } from './checkpoint-state.ts';
 import type { OptimizerState } from './grpo/optimizer.ts';
 import { CheckpointError } from './lib/errors.ts';
-import { encodeAdapter, loadAdapter } from './model/adapter-files.ts';
+import { issuesText } from './lib/zod-issues.ts';
+import { encodeAdapter, type LoadedAdapter, loadAdapter } from './model/adapter-files.ts';
+import { CANARY_FILE } from './model/canary.ts';
 import type { Architecture } from './model/config.ts';
-import { memorySource } from './model/file-source.ts';
+import { fileFault } from './model/file-fault.ts';
+import { type FileSource, memorySource } from './model/file-source.ts';
 import type { LoraConfig } from './model/lora.ts';
 import { openSafetensors, readF32 } from './model/safetensors.ts';
 import { bytesOf, encodeSafetensors } from './model/safetensors-write.ts';
+
+/** What an evaluation has in common with the training: device and kernels may differ. */
+export type SealedBase = Pick<CheckpointIdentity, 'baseModel' | 'tokenizer' | 'chatTemplate' | 'generationConfig'>;
 
 export interface TrainState extends OptimizerState {
   adapter: ReadonlyMap<string, Float32Array>;
@@ -35,6 +42,40 @@ export function encodeTrainState(state: TrainState, config: LoraConfig, baseMode
     ...encodeAdapter({ config, baseModel, tensors: new Map(state.adapter) }),
     'optimizer.safetensors': encodeOptimizer(state),
   };
+}
+
+/** The adapter of a verified checkpoint with its canary, as loading its folder would give it. */
+export async function checkpointAdapter(checkpoint: VerifiedCheckpoint, arch: Architecture): Promise<LoadedAdapter> {
+  const { files, canary, folder } = checkpoint;
+  const source = memorySource(folder, { ...files, ...(canary ? { [CANARY_FILE]: canary } : {}) });
+  return { ...(await loadAdapter(source, arch)), sealed: true };
+}
+
+/**
+ * Refuses a sealed checkpoint on another base model, tokenizer, chat template or generation config than it was trained
+ * on. A plain adapter folder, without state.json, says nothing of it. `present`: hashes of the opened base.
+ * @throws CheckpointError `identity-mismatch` naming each item, ModelFileError `bad-state`.
+ */
+export async function requireSealedBase(source: FileSource, present: SealedBase): Promise<void> {
+  const size = await source.size('state.json');
+  if (size === null) return;
+  let value: unknown = null;
+  try {
+    value = JSON.parse(new TextDecoder('utf-8', { fatal: true }).decode(await source.read('state.json', 0, size)));
+  } catch {
+    // Reported below: null is no state.
+  }
+  const state = checkpointState.safeParse(value);
+  if (!state.success) {
+    throw fileFault('bad-state', {
+      doing: `reading ${source.label}/state.json`,
+      found: issuesText(state.error, value),
+      wanted: 'the state that was sealed with the adapter',
+      remedy: 'Restore the file from the checkpoint, or copy the two adapter files alone to use them without it.',
+    });
+  }
+  const { identity } = state.data;
+  requireIdentity(source.label, identity, { ...identity, ...present });
 }
 
 /** Reads a checkpoint's files back. @throws ModelFileError or CheckpointError for files that do not fit the model. */

@@ -7,7 +7,7 @@ import type { EnvironmentPort, Task } from './environments/port.ts';
 import { computeAdvantages } from './grpo/advantages.ts';
 import { type MetricRow, stepMetrics } from './grpo/metrics.ts';
 import { learningRate } from './grpo/schedule.ts';
-import type { Recomputed, Trainer } from './grpo/step.ts';
+import type { Recomputed, StepInput, Trainer } from './grpo/step.ts';
 import type { Journal } from './journal.ts';
 import { withoutTimings } from './journal-events.ts';
 import { canonicalBytes } from './lib/canonical-json.ts';
@@ -144,6 +144,36 @@ function metricRow(episode: Episode): MetricRow {
   };
 }
 
+/**
+ * What a step trains on: the sequences by group with their advantages, and the settings of the update. A function of
+ * the configuration, the rollouts and the step alone; `trainedOn` are the episodes in the order of the sequences.
+ */
+export function stepInput(
+  { grpo, optimizer, steps }: RunConfig,
+  episodes: readonly Episode[],
+  step: number,
+): { input: StepInput; trainedOn: Episode[] } {
+  const { advantages } = computeAdvantages(
+    episodes.map((episode) => [episode.verdict?.reward ?? null]),
+    { groupSize: grpo.groupSize, scale: grpo.scaleRewards },
+  );
+  const scored = episodes
+    .map((episode, i) => ({ episode, sequence: trainSequence(episode, advantages[i]!) }))
+    .filter(({ episode }) => episode.verdict);
+  const groups = Array.from({ length: grpo.groupsPerStep }, (_, g) =>
+    scored.filter(({ episode }) => episode.group === g).map(({ sequence }) => sequence),
+  );
+  const schedule = { kind: optimizer.schedule, base: optimizer.learningRate, totalSteps: steps };
+  const input: StepInput = {
+    groups,
+    update: step,
+    learningRate: learningRate(step, schedule),
+    old: 'sampled',
+    accumulation: grpo.gradientAccumulation,
+  };
+  return { input, trainedOn: scored.map(({ episode }) => episode) };
+}
+
 const finite = (metrics: Record<string, number | null>) =>
   Object.fromEntries(Object.entries(metrics).filter((entry): entry is [string, number] => entry[1] !== null));
 
@@ -155,7 +185,6 @@ const seconds = (from: number, to: number) => Math.round(to - from) / 1000;
  */
 export async function train(config: RunConfig, ports: TrainPorts, start: SealedState): Promise<SealedState> {
   const { grpo, steps } = config;
-  const schedule = { kind: config.optimizer.schedule, base: config.optimizer.learningRate, totalSteps: steps };
   const tasks = new Map(ports.tasks.map((task) => [task.id, task]));
   let { cursor } = start;
   let batch: { episodes: Episode[]; reference: Awaited<ReturnType<typeof writeRollouts>> } | null = null;
@@ -192,26 +221,11 @@ export async function train(config: RunConfig, ports: TrainPorts, start: SealedS
       batch.reference = await writeRollouts(ports.storage, rolloutsFile(step), episodes);
     }
     const audited = ports.now();
-    const { advantages } = computeAdvantages(
-      episodes.map((episode) => [episode.verdict?.reward ?? null]),
-      { groupSize: grpo.groupSize, scale: grpo.scaleRewards },
-    );
-    const scored = episodes
-      .map((episode, i) => ({ episode, sequence: trainSequence(episode, advantages[i]!) }))
-      .filter(({ episode }) => episode.verdict);
-    const groups = Array.from({ length: grpo.groupsPerStep }, (_, g) =>
-      scored.filter(({ episode }) => episode.group === g),
-    );
-    const rate = learningRate(step, schedule);
-    const trainedOn = scored.map(({ episode }) => episode);
+    const { input, trainedOn } = stepInput(config, episodes, step);
     let differing: string[] = [];
     const result = await ports.trainer
       .step({
-        groups: groups.map((group) => group.map(({ sequence }) => sequence)),
-        update: step,
-        learningRate: rate,
-        old: 'sampled',
-        accumulation: grpo.gradientAccumulation,
+        ...input,
         beforeUpdate: (recomputed) => {
           if (firstUse !== step) return;
           differing = ports.auditLogprobs(trainedOn, bySequence(recomputed));

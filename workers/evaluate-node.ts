@@ -80,6 +80,8 @@ export interface EvaluateOptions {
   family?: KernelFamily;
   output: string;
   onProgress?: (finished: number, total: number) => void;
+  /** Gets what is worth knowing, such as what the adapter's canary showed. */
+  onNote?: (text: string) => void;
 }
 
 /** Evaluates a base model or an adapter folder and writes the evaluation file. */
@@ -89,10 +91,11 @@ export async function evaluateToFile(options: EvaluateOptions): Promise<Evaluati
   try {
     const policy = adapter === null ? ({ kind: 'base' } as const) : ({ kind: 'adapter', folder: adapter } as const);
     const slots = options.slots ?? 32;
-    const { evaluation } = await evaluator.evaluate(
+    const { evaluation, canary } = await evaluator.evaluate(
       { model, family: options.family ?? 'portable', policy, suite, seeds, sampling, slots },
       options.onProgress,
     );
+    if (canary !== null) options.onNote?.(canary);
     writeEvaluation(output, evaluation);
     return evaluation;
   } finally {

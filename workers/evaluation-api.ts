@@ -1,5 +1,6 @@
 // What an evaluator is asked and what it answers: plain data that crosses a worker's boundary.
 
+import type { EnvironmentChoice } from '../src/environments/service/choice.ts';
 import type { MathItem } from '../src/evaluate.ts';
 import type { EvaluationFile } from '../src/evaluation/results.ts';
 import type { KernelFamily } from '../src/gpu/device.ts';
@@ -35,11 +36,15 @@ export interface EvaluateRequest {
   sampling: EvaluatedSampling;
   /** Sequences that are generated side by side; no result depends on it. */
   slots: number;
+  /** Where agent episodes are served; in process by default. */
+  environment?: EnvironmentChoice;
 }
 
 export interface EvaluateAnswer {
   evaluation: EvaluationFile;
   episodes: Episode[];
+  /** What the adapter's canary showed after it was loaded, as a sentence; null for the base model. */
+  canary: string | null;
 }
 
 export interface Evaluator {

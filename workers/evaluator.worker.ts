@@ -2,27 +2,30 @@
 // Not the trainer's sampler. Invariant: it shares no memory with training, so an evaluation sees what was sealed.
 import { performance } from 'node:perf_hooks';
 import { verifyCheckpoint } from '../src/checkpoint.ts';
+import { requireIdentity } from '../src/checkpoint-state.ts';
 import { createGermanEnvironment } from '../src/environments/german-environment.ts';
 import { INVALID_CALL_OBSERVATION } from '../src/environments/german-expert.ts';
 import { devTasks, finalTasks } from '../src/environments/german-task.ts';
+import { LOCAL, type ServiceAddress, slotsFor } from '../src/environments/service/choice.ts';
 import { evaluateAgent, evaluateMath } from '../src/evaluate.ts';
 import { buildEvaluation } from '../src/evaluation/results.ts';
 import { type Gpu, type KernelFamily, openGpu } from '../src/gpu/device.ts';
 import { canonicalBytes } from '../src/lib/canonical-json.ts';
 import { sha256Hex } from '../src/lib/sha256-node.ts';
 import { createNodeStorage } from '../src/lib/storage-node.ts';
-import { encodeAdapter, loadAdapter } from '../src/model/adapter-files.ts';
-import { loadGpuAdapter, releaseAdapter } from '../src/model/adapter-gpu.ts';
+import { encodeAdapter, type LoadedAdapter, loadAdapter } from '../src/model/adapter-files.ts';
+import { type GpuAdapter, loadGpuAdapter, releaseAdapter } from '../src/model/adapter-gpu.ts';
 import { type BaseModel, openBase } from '../src/model/base-node.ts';
-import type { Architecture } from '../src/model/config.ts';
+import { canarySettingOf, checkLoadedAdapter } from '../src/model/canary-measure.ts';
 import { folderSource } from '../src/model/file-source-node.ts';
-import type { Adapter } from '../src/model/lora.ts';
 import { loadFamilyWeights } from '../src/model/matrix-load.ts';
 import type { GpuModel } from '../src/model/weights.ts';
 import type { RolloutSettings } from '../src/rollout/member.ts';
 import { createSampler } from '../src/rollout/sampler.ts';
-import { decodeTrainState } from '../src/train-state.ts';
+import { checkpointAdapter, requireSealedBase } from '../src/train-state.ts';
+import { type StartedEnvironment, spawnEnvironment } from './environment-node.ts';
 import type { EvaluateAnswer, EvaluatedPolicy, EvaluateRequest, Evaluator } from './evaluation-api.ts';
+import { shadersSha256 } from './run-identity.ts';
 import { serve } from './serve.ts';
 
 const promptRoom = 512;
@@ -35,15 +38,43 @@ interface Opened {
   length: number;
 }
 
-async function openAdapter(policy: EvaluatedPolicy, arch: Architecture): Promise<Adapter | null> {
+/** The adapter of a policy; a sealed one is refused on another base, tokenizer or template than it was trained on. */
+async function openAdapter(policy: EvaluatedPolicy, base: BaseModel): Promise<LoadedAdapter | null> {
+  const arch = base.files.architecture;
   if (policy.kind === 'base') return null;
-  if (policy.kind === 'adapter') return loadAdapter(folderSource(policy.folder), arch);
+  if (policy.kind === 'adapter') {
+    const source = folderSource(policy.folder);
+    await requireSealedBase(source, base.hashes);
+    return loadAdapter(source, arch);
+  }
   const checkpoint = await verifyCheckpoint(createNodeStorage(policy.root), policy.folder, policy.sealSha256);
-  const { config, adapter } = await decodeTrainState(checkpoint.files, arch, policy.folder);
-  return { config, baseModel: '', tensors: new Map(adapter) };
+  const { identity } = checkpoint.state;
+  requireIdentity(`${policy.root}/${policy.folder}`, identity, { ...identity, ...base.hashes });
+  return checkpointAdapter(checkpoint, arch);
 }
 
-function createEvaluator(gpu: Gpu): Evaluator {
+/** Clients of services, one an address: in workers of their own, because this thread waits for its device. */
+function createClients() {
+  const started = new Map<string, StartedEnvironment>();
+  return {
+    async port(address: ServiceAddress) {
+      const key = JSON.stringify(address);
+      const known = started.get(key) ?? (await spawnEnvironment(address));
+      started.set(key, known);
+      return known.port;
+    },
+    /** Ends the sessions of a client that failed in mid-work. */
+    async drop(address: ServiceAddress) {
+      const key = JSON.stringify(address);
+      const client = started.get(key);
+      started.delete(key);
+      await client?.stop();
+    },
+    stop: () => Promise.all([...started.values()].map((client) => client.stop())),
+  };
+}
+
+function createEvaluator(gpu: Gpu, clients: ReturnType<typeof createClients>): Evaluator {
   let opened: Opened | null = null;
   let status = { finished: 0, total: 0 };
 
@@ -56,14 +87,33 @@ function createEvaluator(gpu: Gpu): Evaluator {
     return opened;
   }
 
+  /** What the canary of the adapter on the device shows; one that fails is not evaluated. */
+  async function checked(
+    family: KernelFamily,
+    model: GpuModel,
+    adapter: LoadedAdapter,
+    onDevice: GpuAdapter,
+    vocabulary: number,
+  ): Promise<string> {
+    const setting = canarySettingOf(gpu, family, shadersSha256());
+    try {
+      return await checkLoadedAdapter(gpu, model, adapter, onDevice, vocabulary, setting);
+    } catch (error) {
+      releaseAdapter(gpu, onDevice.views);
+      throw error;
+    }
+  }
+
   async function evaluate(request: EvaluateRequest): Promise<EvaluateAnswer> {
     const { suite, sampling, seeds } = request;
     const began = performance.now();
     const { base, model, length } = await open(request.model, request.family, promptRoom + sampling.maxTokens);
     const arch = base.files.architecture;
-    const adapter = await openAdapter(request.policy, arch);
+    const adapter = await openAdapter(request.policy, base);
     const onDevice = adapter && loadGpuAdapter(gpu, arch, adapter);
-    const shape = { slots: request.slots, cacheLength: length, rows: 1024 };
+    const canary = onDevice && (await checked(request.family, model, adapter, onDevice, base.vocabulary));
+    const environment = request.environment ?? LOCAL;
+    const shape = { slots: slotsFor(environment, request.slots), cacheLength: length, rows: 1024 };
     const sampler = createSampler(gpu, model, shape, sampling, base.vocabulary, onDevice?.layout ?? null);
     sampler.use(onDevice);
     const adapterSha256 = adapter && sha256Hex(encodeAdapter(adapter)['adapter_model.safetensors']);
@@ -87,9 +137,10 @@ function createEvaluator(gpu: Gpu): Evaluator {
     try {
       const tasks =
         suite.kind === 'agent' ? (suite.split === 'dev' ? devTasks : finalTasks)(suite.seed, suite.episodes) : [];
+      const port = environment.kind === 'local' ? createGermanEnvironment() : await clients.port(environment);
       const made =
         suite.kind === 'agent'
-          ? await evaluateAgent(tasks, seeds, settings, createGermanEnvironment(), ports)
+          ? await evaluateAgent(tasks, seeds, settings, port, ports)
           : await evaluateMath(suite.items, seeds, settings, ports);
       const evaluation = buildEvaluation({
         suite: suite.kind,
@@ -107,7 +158,10 @@ function createEvaluator(gpu: Gpu): Evaluator {
         wallSeconds: (performance.now() - began) / 1000,
         items: made.items,
       });
-      return { evaluation, episodes: made.episodes };
+      return { evaluation, episodes: made.episodes, canary };
+    } catch (error) {
+      if (environment.kind === 'service') await clients.drop(environment);
+      throw error;
     } finally {
       sampler.destroy();
       if (onDevice) releaseAdapter(gpu, onDevice.views);
@@ -119,5 +173,12 @@ function createEvaluator(gpu: Gpu): Evaluator {
 
 await serve(async () => {
   const gpu = await openGpu();
-  return { service: createEvaluator(gpu), dispose: () => gpu.destroy() };
+  const clients = createClients();
+  return {
+    service: createEvaluator(gpu, clients),
+    async dispose() {
+      await clients.stop();
+      gpu.destroy();
+    },
+  };
 });

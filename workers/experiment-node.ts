@@ -7,17 +7,19 @@ import { hostname } from 'node:os';
 import { dirname, join, resolve } from 'node:path';
 import { performance } from 'node:perf_hooks';
 import { verifyCheckpoint } from '../src/checkpoint.ts';
+import { type EnvironmentChoice, LOCAL } from '../src/environments/service/choice.ts';
 import { parseMgsm } from '../src/evaluation/mgsm.ts';
 import { type ExperimentData, experimentData } from '../src/experiment/data.ts';
 import { type ExperimentOutcome, runExperiment } from '../src/experiment/driver.ts';
 import { loadPlan, planDifferences } from '../src/experiment/freeze-node.ts';
-import { acquireLock } from '../src/experiment/lock-node.ts';
+import { acquireLock, readLock } from '../src/experiment/lock-node.ts';
 import { parseMathDev } from '../src/experiment/math-dev.ts';
 import { type LoadedPlan, type Plan, TRAINING_FOLDER } from '../src/experiment/plan.ts';
 import type { DeviceFacts, ExperimentPorts, ExperimentProgressPorts } from '../src/experiment/ports.ts';
 import { MERGE_AUDIT, mergeToFolder } from '../src/export/merge-node.ts';
 import { openGpu } from '../src/gpu/device.ts';
 import { openJournal } from '../src/journal.ts';
+import { PlanError } from '../src/lib/errors.ts';
 import { createNodeStorage } from '../src/lib/storage-node.ts';
 import { openBase } from '../src/model/base-node.ts';
 import { folderSource } from '../src/model/file-source-node.ts';
@@ -29,6 +31,7 @@ import { type SpawnedEvaluator, spawnEvaluator } from './evaluate-node.ts';
 import type { EvaluatedPolicy } from './evaluation-api.ts';
 import { runBranch } from './experiment/branch-node.ts';
 import { reportExperiment } from './experiment/report-node.ts';
+import { openPlanService, type RunningService } from './experiment/service-plan.ts';
 import { trainRun } from './train-node.ts';
 
 export interface RunExperimentOptions {
@@ -102,6 +105,17 @@ function lazyEvaluator() {
   };
 }
 
+/** One arm on the GPU at a time. */
+function requireGpuReleased({ plan: { matched } }: LoadedPlan, file: string): void {
+  const lock = matched && readLock(matched.folder);
+  if (lock?.state !== 'held') return;
+  throw new PlanError(
+    'other-arm-running',
+    `running ${file}: found pid ${lock.holder?.pid} at work on the first arm in ${matched!.folder}; wanted it to have ` +
+      'released the GPU. Use `shaderl queue`, which waits for it.',
+  );
+}
+
 /** Runs, or goes on with, the plan in a file. @throws PlanError `locked` and everything that the driver throws. */
 export async function runPlan(options: RunExperimentOptions): Promise<ExperimentOutcome & { folder: string }> {
   const began = performance.now();
@@ -109,9 +123,12 @@ export async function runPlan(options: RunExperimentOptions): Promise<Experiment
   const file = resolve(options.plan);
   const folder = dirname(file);
   const loaded = await loadPlan(file, folder);
+  requireGpuReleased(loaded, file);
   const lock = acquireLock(folder, options.takeLockFrom ?? null);
   if (lock.tookOver) progress.onNote?.(`took over the lock of pid ${lock.tookOver.pid} on ${lock.tookOver.host}`);
   const evaluator = lazyEvaluator();
+  let service: RunningService | null = null;
+  const environment = (): EnvironmentChoice => service?.address ?? LOCAL;
   try {
     const storage = createNodeStorage(folder);
     const { journal, torn } = await openJournal(storage, 'journal.jsonl', () => new Date().toISOString());
@@ -119,6 +136,7 @@ export async function runPlan(options: RunExperimentOptions): Promise<Experiment
     const ports: ExperimentPorts = {
       storage,
       storageAt: (path) => createNodeStorage(join(folder, path)),
+      firstArm: loaded.plan.matched ? createNodeStorage(loaded.plan.matched.folder) : null,
       journal,
       seconds: () => (performance.now() - began) / 1000,
       host: hostname(),
@@ -128,9 +146,18 @@ export async function runPlan(options: RunExperimentOptions): Promise<Experiment
       planDifferences: () => planDifferences(loaded.plan, folder),
       data: async () => planData(loaded.plan),
       device: () => deviceOf(loaded.plan),
+      async openService(attempt) {
+        if (loaded.plan.service) service = await openPlanService(loaded.plan, folder, attempt);
+      },
       branch: (run, path, { resume, stopAfter, stop }) =>
         runBranch(
-          { config: JSON.stringify(run.config), folder: join(folder, path), resume, stopAfter },
+          {
+            config: JSON.stringify(run.config),
+            folder: join(folder, path),
+            resume,
+            stopAfter,
+            environment: environment(),
+          },
           stop,
           (notice) => {
             if (notice.notice === 'step') progress.onStep?.(notice.step, notice.steps, notice.metrics);
@@ -141,11 +168,12 @@ export async function runPlan(options: RunExperimentOptions): Promise<Experiment
         const { onStep, onRollout, onNote } = progress;
         const shown = { ...(onStep && { onStep }), ...(onRollout && { onRollout }), ...(onNote && { onNote }) };
         const path = join(folder, TRAINING_FOLDER);
-        return (await trainRun(run, { resume, folder: path, shouldStop: stop, progress: shown })).status;
+        const options = { resume, folder: path, shouldStop: stop, progress: shown, environment: environment() };
+        return (await trainRun(run, options)).status;
       },
       evaluate: (unit, policy, suite, stop) =>
         evaluator.evaluate(
-          { ...requestOf(loaded, folder, policy), suite, seeds: [unit.seed], slots },
+          { ...requestOf(loaded, folder, policy), suite, seeds: [unit.seed], slots, environment: environment() },
           (finished, total) => progress.onEvaluation?.(unit.name, finished, total),
           stop,
         ),
@@ -171,6 +199,7 @@ export async function runPlan(options: RunExperimentOptions): Promise<Experiment
     return { ...(await runExperiment(loaded, ports, { resume, qualificationOnly })), folder };
   } finally {
     await evaluator.stop();
+    await (service as RunningService | null)?.stop();
     lock.release();
   }
 }

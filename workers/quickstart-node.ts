@@ -4,6 +4,7 @@
 import { existsSync, readFileSync, renameSync, writeFileSync } from 'node:fs';
 import { join } from 'node:path';
 import { performance } from 'node:perf_hooks';
+import type { EnvironmentChoice } from '../src/environments/service/choice.ts';
 import { compareEvaluations } from '../src/evaluation/compare.ts';
 import { writeEvaluation } from '../src/evaluation/files-node.ts';
 import type { KernelFamily } from '../src/gpu/device.ts';
@@ -15,6 +16,7 @@ import { type ResolvedRunConfig, type RunConfig, resolveRunConfig } from '../src
 import { type SpawnedEvaluator, spawnEvaluator } from './evaluate-node.ts';
 import type { EvaluateAnswer, EvaluatedPolicy } from './evaluation-api.ts';
 import { reportRun } from './report-node.ts';
+import { type AskedEnvironment, withEnvironment } from './services/run-environment.ts';
 import { type TrainProgress, trainRun } from './train-node.ts';
 
 export interface QuickstartProgress extends TrainProgress {
@@ -26,6 +28,8 @@ export interface QuickstartOptions {
   steps?: number;
   seed?: number;
   family?: KernelFamily;
+  /** What serves the task; no byte of the result depends on it. The OpenEnv reference service by default. */
+  env?: AskedEnvironment['env'];
   progress?: QuickstartProgress;
   shouldStop?: () => boolean;
 }
@@ -42,6 +46,8 @@ export interface QuickstartSummary {
   adapterSha256: string;
 }
 
+/** Sequences of an evaluation that are generated side by side. */
+const slots = 32;
 const recipe = new URL('../recipes/quickstart.json', import.meta.url);
 const embedded = new URL('../fixtures/embedded-policy', import.meta.url).pathname;
 
@@ -81,6 +87,7 @@ async function evaluation(
   step: number,
   policy: EvaluatedPolicy,
   run: RunConfig,
+  environment: EnvironmentChoice,
   evaluator: SpawnedEvaluator,
   journal: Journal,
   progress: QuickstartProgress,
@@ -107,7 +114,8 @@ async function evaluation(
     },
     seeds: [...run.evaluation.seeds],
     sampling,
-    slots: 32,
+    slots,
+    environment,
   };
   const answer = await evaluator.evaluate(request, (finished, total) => progress.onEvaluation?.(name, finished, total));
   const file = `evaluations/${name}.json`;
@@ -138,14 +146,34 @@ export async function quickstart(options: QuickstartOptions): Promise<Quickstart
   const began = performance.now();
   const { progress = {} } = options;
   const run = await quickstartConfig(options);
-  const { config } = run;
   const resume = await prepareFolder(run, (text) => progress.onNote?.(text));
+  const { groupSize, groupsPerStep } = run.config.grpo;
+  const asked = {
+    env: options.env ?? 'openenv',
+    url: null,
+    sessions: Math.max(slots, groupSize * groupsPerStep),
+    folder: join(run.config.output, 'service'),
+    name: 'quickstart',
+  };
+  return withEnvironment(asked, (environment) => job(options, run, resume, environment, began));
+}
+
+async function job(
+  options: QuickstartOptions,
+  run: ResolvedRunConfig,
+  resume: boolean,
+  environment: EnvironmentChoice,
+  began: number,
+): Promise<QuickstartSummary | null> {
+  const { progress = {} } = options;
+  const { config } = run;
   const evaluator = await spawnEvaluator();
   try {
     const outcome = await trainRun(run, {
       resume,
       qualify: 'here',
       progress,
+      environment,
       ...(options.shouldStop ? { shouldStop: options.shouldStop } : {}),
     });
     if (outcome.status === 'interrupted') return null;
@@ -160,8 +188,8 @@ export async function quickstart(options: QuickstartOptions): Promise<Quickstart
     }
     const { folder, sealSha256 } = sealed.data;
     const policy = { kind: 'checkpoint', root: config.output, folder, sealSha256 } as const;
-    const before = await evaluation('before', 0, { kind: 'base' }, config, evaluator, journal, progress);
-    const after = await evaluation('after', config.steps, policy, config, evaluator, journal, progress);
+    const before = await evaluation('before', 0, { kind: 'base' }, config, environment, evaluator, journal, progress);
+    const after = await evaluation('after', config.steps, policy, config, environment, evaluator, journal, progress);
     const { report } = await reportRun(config.output);
     const { difference } = compareEvaluations(before.evaluation, after.evaluation, { seed: 20261020 });
     const strict = ({ evaluation: { totals } }: EvaluateAnswer) => ({ strict: totals.correct, n: totals.samples });

@@ -6,20 +6,20 @@ import { checkpointFolder, newestVerified, retainCheckpoints, sealCheckpoint, se
 import { type CheckpointIdentity, f32BitsHex, requireIdentity } from '../src/checkpoint-state.ts';
 import { INVALID_CALL_OBSERVATION } from '../src/environments/german-expert.ts';
 import { trainTasks } from '../src/environments/german-task.ts';
+import { type EnvironmentChoice, LOCAL } from '../src/environments/service/choice.ts';
 import { type Gpu, openGpu } from '../src/gpu/device.ts';
 import { learningRate } from '../src/grpo/schedule.ts';
 import { createTrainer, type Trainer } from '../src/grpo/step.ts';
 import { type Journal, openJournal, requirePrefix } from '../src/journal.ts';
-import { CheckpointError, PlanError } from '../src/lib/errors.ts';
+import { CheckpointError, EnvError, PlanError } from '../src/lib/errors.ts';
 import { RNG_DEFINITION } from '../src/lib/rng.ts';
 import { sha256Hex } from '../src/lib/sha256-node.ts';
 import type { Storage } from '../src/lib/storage.ts';
 import { createNodeStorage } from '../src/lib/storage-node.ts';
-import { loadAdapter } from '../src/model/adapter-files.ts';
 import { adapterLayout, loadGpuAdapter } from '../src/model/adapter-gpu.ts';
 import { type BaseModel, openBase } from '../src/model/base-node.ts';
-import { folderSource } from '../src/model/file-source-node.ts';
-import { type Adapter, initAdapter, type LoraConfig, resolveTargets } from '../src/model/lora.ts';
+import { encodeCanary } from '../src/model/canary.ts';
+import { canarySettingOf, checkLoadedAdapter, makeCanary } from '../src/model/canary-measure.ts';
 import { loadFamilyWeights } from '../src/model/matrix-load.ts';
 import type { MatrixReport } from '../src/model/matrix-weights.ts';
 import { ensureQualifiedDevice, requireQualifiedDevice } from '../src/qualification-node.ts';
@@ -28,8 +28,9 @@ import type { ResolvedRunConfig, RunConfig } from '../src/run-config.ts';
 import { type SealedState, train } from '../src/train.ts';
 import { decodeTrainState, encodeTrainState } from '../src/train-state.ts';
 import { auditPorts } from './audit-ports.ts';
-import { spawnGermanEnvironment } from './env-node.ts';
-import { runVersions, shaderDigests } from './run-identity.ts';
+import { spawnEnvironment } from './environment-node.ts';
+import { runVersions, shaderDigests, shadersSha256 } from './run-identity.ts';
+import { deviceFacts, runLength, startingAdapter, trainerOptions, trainerShape } from './run-trainer.ts';
 
 export interface TrainProgress {
   onStep?: (step: number, steps: number, metrics: Record<string, number>) => void;
@@ -44,6 +45,8 @@ export interface TrainRunOptions {
   qualify?: 'here';
   /** Asked after every step; true stops with everything sealed. */
   shouldStop?: () => boolean;
+  /** Where the task is served; in process by default. Not part of the configuration: it changes no byte of a run. */
+  environment?: EnvironmentChoice;
   /** Folder to write to instead of the configuration's `output`, which is then a name only. */
   folder?: string;
 }
@@ -60,18 +63,12 @@ const journalFile = 'journal.jsonl';
 const environmentName = 'german/1';
 
 function identityOf(base: BaseModel, gpu: Gpu, config: RunConfig): CheckpointIdentity {
-  const { vendor, architecture, device, description, dawn } = gpu.identity;
   return {
     ...base.hashes,
     environment: environmentName,
     kernelFamily: config.kernels.family,
-    device: { vendor, architecture, device, description, dawn },
+    device: deviceFacts(gpu),
   };
-}
-
-function loraConfig(config: RunConfig): LoraConfig {
-  const { rank, alpha, rslora, targets } = config.lora;
-  return { rank, alpha, useRslora: rslora, targets: resolveTargets(targets === 'all-linear' ? targets : [...targets]) };
 }
 
 /** Opens the journal of a folder and refuses one that was used without `resume`, or by another configuration. */
@@ -92,13 +89,6 @@ async function enterFolder(storage: Storage, run: ResolvedRunConfig, resume: boo
     throw new PlanError('other-config', message);
   }
   return journal;
-}
-
-async function startingAdapter(config: RunConfig, base: BaseModel): Promise<Adapter> {
-  const arch = base.files.architecture;
-  if (config.adapter === null) return initAdapter(arch, loraConfig(config), config.seed, config.model);
-  const adapter = await loadAdapter(folderSource(config.adapter), arch);
-  return { ...adapter, baseModel: adapter.baseModel || config.model };
 }
 
 /** What the matrix family made of the weights, as a note. */
@@ -144,6 +134,27 @@ async function restore(
 }
 
 /**
+ * Refuses a step whose environment failed a rollout for good: the group that is left would be another one than an
+ * uninterrupted run trains on, and a failed service is no reward.
+ */
+function withoutLosses({ auditRollouts, ...ports }: ReturnType<typeof auditPorts>): ReturnType<typeof auditPorts> {
+  return {
+    ...ports,
+    async auditRollouts(episodes, tasks, expected) {
+      const lost = episodes.filter(({ infrastructure }) => infrastructure !== null);
+      if (lost.length === 0) return auditRollouts(episodes, tasks, expected);
+      const { taskId, infrastructure } = lost[0]!;
+      throw new EnvError(
+        'lost-rollouts',
+        `rolling out step ${expected.step}: the environment failed ${lost.length} of ${episodes.length} rollouts, first ` +
+          `${taskId} with ${infrastructure}; wanted a verdict of every one. Nothing was trained on: restore the ` +
+          'service, then resume from the last checkpoint.',
+      );
+    },
+  };
+}
+
+/**
  * Runs (or resumes) training as configured. The folder gets run-config.json, journal.jsonl, rollouts/, checkpoints/.
  * @throws PlanError `used-folder` without `resume`; CheckpointError, AuditError, DeviceError as their boundaries say.
  */
@@ -155,7 +166,7 @@ export async function trainRun(run: ResolvedRunConfig, options: TrainRunOptions)
   const base = await openBase(config.model);
   const arch = base.files.architecture;
   const gpu = await openGpu();
-  const environment = await spawnGermanEnvironment().catch((error: unknown) => {
+  const environment = await spawnEnvironment(options.environment ?? LOCAL).catch((error: unknown) => {
     gpu.destroy();
     throw error;
   });
@@ -163,10 +174,7 @@ export async function trainRun(run: ResolvedRunConfig, options: TrainRunOptions)
   try {
     await (options.qualify === 'here' ? ensureQualifiedDevice : requireQualifiedDevice)(gpu, config.kernels.family);
     const initial = await startingAdapter(config, base);
-    const length = Math.min(
-      arch.maxPositions,
-      config.generation.maxPromptTokens + config.generation.maxCompletionTokens,
-    );
+    const length = runLength(config, arch);
     const { model, report } = await loadFamilyWeights(gpu, base.files, config.kernels.family, { positions: length });
     if (report) progress.onNote?.(matrixNote(report));
     const layout = adapterLayout(arch, initial.config);
@@ -184,32 +192,15 @@ export async function trainRun(run: ResolvedRunConfig, options: TrainRunOptions)
       model,
       layout,
       initial,
-      { rows: config.grpo.groupSize * length, sequences: config.grpo.groupSize, length },
-      {
-        loss: {
-          kind: config.grpo.loss,
-          epsilonLow: config.grpo.epsilonLow,
-          epsilonHigh: config.grpo.epsilonHigh,
-          delta: config.grpo.delta,
-          cispoMaxRatio: config.grpo.cispoMaxRatio,
-          dppoDelta: config.grpo.dppoDelta ?? 0,
-          beta: config.grpo.beta,
-          klBiasCorrection: config.grpo.klBiasCorrection,
-          maskTruncated: config.grpo.maskTruncated,
-          maxCompletionLength: config.generation.maxCompletionTokens,
-        },
-        temperature: config.generation.temperature,
-        adamw: {
-          beta1: config.optimizer.beta1,
-          beta2: config.optimizer.beta2,
-          eps: config.optimizer.epsilon,
-          weightDecay: config.optimizer.weightDecay,
-        },
-        maxGradNorm: config.optimizer.maxGradNorm,
-        vocabulary: base.vocabulary,
-      },
+      trainerShape(config, length),
+      trainerOptions(config, base.vocabulary),
       config.adapter === null ? null : loadGpuAdapter(gpu, arch, initial),
     );
+    const setting = canarySettingOf(gpu, config.kernels.family, shadersSha256());
+    if (initial.loaded) {
+      const { vocabulary } = base;
+      progress.onNote?.(await checkLoadedAdapter(gpu, model, initial.loaded, trainer.adapter, vocabulary, setting));
+    }
     const identity = identityOf(base, gpu, config);
     const files = async () => encodeTrainState(await trainer.state(), initial.config, initial.baseModel);
     const tasks = trainTasks(config.data.seeds.train, config.data.count);
@@ -234,6 +225,8 @@ export async function trainRun(run: ResolvedRunConfig, options: TrainRunOptions)
       adapter: sha256Hex(content['adapter_model.safetensors']),
       optimizer: sha256Hex(content['optimizer.safetensors']),
     });
+    const canaryOf = async (adapterSha256: string) =>
+      encodeCanary(await makeCanary(gpu, model, trainer.adapter, base.vocabulary, adapterSha256, setting));
     const schedule = { kind: config.optimizer.schedule, base: config.optimizer.learningRate, totalSteps: config.steps };
     const reached = await train(
       config,
@@ -246,12 +239,14 @@ export async function trainRun(run: ResolvedRunConfig, options: TrainRunOptions)
         environment: environment.port,
         tasks,
         invalidCallObservation: INVALID_CALL_OBSERVATION,
-        ...auditPorts(base.text, config),
+        ...withoutLosses(auditPorts(base.text, config)),
         digests: async () => digestsOf(await files()),
         async seal(state) {
           const next = Math.min(state.step + 1, config.steps);
+          const content = await files();
           const sealed = await sealCheckpoint(storage, checkpointFolder(state.step), {
-            files: await files(),
+            files: content,
+            canary: await canaryOf(digestsOf(content).adapter),
             state: {
               schema: 'shaderl.checkpoint/1',
               runId: run.sha256.slice(0, 16),

@@ -1,5 +1,6 @@
 // `shaderl evaluate`: a policy on a suite, sample by sample, into an evaluation file.
 import { type Command, InvalidArgumentError, Option } from 'commander';
+import { incompleteNote } from '../../src/evaluation/outcomes.ts';
 import type { EvaluationFile } from '../../src/evaluation/results.ts';
 import { PlanError } from '../../src/lib/errors.ts';
 import type { EvaluationSuite } from '../../workers/evaluation-api.ts';
@@ -78,6 +79,7 @@ export function addEvaluate(program: Command, openSession: OpenSession): void {
         output,
         sampling: { temperature, topK, topP, minP, maxTokens, maxToolRounds: rounds, thinking },
         onProgress: (finished, total) => session.progress.update(`evaluated ${finished}/${total}`),
+        onNote: (text) => session.progress.line(`note: ${text}`),
       });
       session.result({ output, ...file }, evaluateText(output, file));
     });
@@ -114,11 +116,13 @@ function evaluateText(output: string, file: EvaluationFile): string {
   const { totals, suite, seeds, device, wallSeconds } = file;
   const scored = totals.samples - totals.byOutcome.infrastructure;
   const rate = scored === 0 ? 'no sample was scored' : `${((100 * totals.correct) / scored).toFixed(1)} %`;
-  return factLines([
+  const incomplete = incompleteNote(totals.byOutcome.infrastructure, totals.samples);
+  const facts = factLines([
     ['suite', `${suite}: ${totals.items} items, seeds ${seeds.join(', ')}`],
     [suite === 'agent' ? 'strict success' : 'correct', `${rate} (${totals.correct} of ${scored})`],
     ...Object.entries(totals.byOutcome).map(([outcome, count]) => [outcome, String(count)] as const),
     ['time', `${wallSeconds.toFixed(1)} s on ${device}`],
     ['wrote', output],
   ]);
+  return incomplete === null ? facts : `${facts}\n\nnote: ${incomplete}`;
 }

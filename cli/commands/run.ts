@@ -29,7 +29,9 @@ export function addRun(program: Command, openSession: OpenSession): void {
       'everything ' +
       'sealed (exit code 0, status interrupted); --resume goes on, and is needed after any interruption. Refuses ' +
       'to run ' +
-      'if one byte of the program, the inputs or the evidence changed, on another device, and beside another writer.',
+      'if one byte of the program, the inputs or the evidence changed, on another device, and beside another writer. ' +
+      'An environment service that the plan names a command for is started and stopped by the run, which keeps its ' +
+      'logs in service/; a service that is not the proven one is refused.',
     examples: [
       'shaderl run --plan runs/experiment/plan.json --qualification-only',
       'shaderl run --plan runs/experiment/plan.json --resume',

@@ -68,6 +68,7 @@ export function addSample(program: Command, openSession: OpenSession): void {
             if (!session.json) session.terminal.out(piece);
           },
           (done, all) => session.progress.update(`loading ${formatBytes(done)} of ${formatBytes(all)}`),
+          (text) => session.progress.line(`note: ${text}`),
         );
         // The text is on the screen already; the result adds the end of its line.
         session.result(result, '');

@@ -58,8 +58,13 @@ export function addScore(program: Command, openSession: OpenSession): void {
       }
       const gpu = await openGpu();
       try {
-        const result = await scoreTokens(gpu, policy, ids, options.temperature, (done, all) =>
-          session.progress.update(`loading ${formatBytes(done)} of ${formatBytes(all)}`),
+        const result = await scoreTokens(
+          gpu,
+          policy,
+          ids,
+          options.temperature,
+          (done, all) => session.progress.update(`loading ${formatBytes(done)} of ${formatBytes(all)}`),
+          (text) => session.progress.line(`note: ${text}`),
         );
         const rows = result.ids.map((id, i) => [
           String(i + 1),

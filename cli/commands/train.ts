@@ -1,5 +1,7 @@
 // `shaderl train`: a GRPO run from a configuration file.
-import type { Command } from 'commander';
+import { join } from 'node:path';
+import { type Command, Option } from 'commander';
+import { PlanError } from '../../src/lib/errors.ts';
 import { addCommand } from '../command.ts';
 import { readTextFile } from '../input-files.ts';
 import { interruptible } from '../interrupt.ts';
@@ -11,6 +13,8 @@ interface TrainOptions {
   json?: boolean;
   config: string;
   resume?: boolean;
+  env: 'local' | 'nemo-gym' | 'openenv';
+  envUrl?: string;
 }
 
 export function addTrain(program: Command, openSession: OpenSession): void {
@@ -20,18 +24,50 @@ export function addTrain(program: Command, openSession: OpenSession): void {
     details:
       'The file is JSON or YAML with at least "model" and "output"; unknown keys are refused. The output folder gets ' +
       'the journal, the rollouts and sealed checkpoints. Ctrl-C stops after the step in hand, with everything sealed.',
-    examples: ['shaderl train --config run.yaml', 'shaderl train --config run.yaml --resume'],
+    examples: [
+      'shaderl train --config run.yaml',
+      'shaderl train --config run.yaml --env openenv --env-url http://127.0.0.1:8000 --resume',
+    ],
   })
     .requiredOption('--config <file>', 'configuration of the run')
     .option('--resume', 'go on from the newest checkpoint that verifies')
+    .addOption(
+      new Option('--env <arm>', 'what serves the environment: this process, or a service that is started for the run')
+        .choices(['local', 'nemo-gym', 'openenv'])
+        .default('local'),
+    )
+    .option('--env-url <url>', 'address of a service that runs already, in place of one that is started')
     .action(async (options: TrainOptions) => {
       const session = openSession(options);
       const { resolveRunConfig } = await import('../../src/run-config.ts');
       const text = readTextFile(options.config, 'the configuration of a run');
       const run = await resolveRunConfig(text, options.config);
       const { trainRun } = await import('../../workers/train-node.ts');
+      const { withEnvironment } = await import('../../workers/services/run-environment.ts');
+      const { env, envUrl } = options;
+      if (env === 'local' && envUrl !== undefined) {
+        throw new PlanError(
+          'bad-options',
+          'reading the command line: found --env-url with --env local; wanted a protocol. Give --env openenv, for example.',
+        );
+      }
+      const { output, grpo } = run.config;
+      const asked = {
+        env,
+        url: envUrl ?? null,
+        sessions: grpo.groupSize * grpo.groupsPerStep,
+        folder: join(output, 'service'),
+        name: 'train',
+      };
       const outcome = await interruptible(session.progress, (shouldStop) =>
-        trainRun(run, { resume: options.resume === true, shouldStop, progress: runProgress(session.progress) }),
+        withEnvironment(asked, (environment) =>
+          trainRun(run, {
+            resume: options.resume === true,
+            shouldStop,
+            environment,
+            progress: runProgress(session.progress),
+          }),
+        ),
       );
       session.result(
         outcome,

@@ -8,7 +8,9 @@ export function addVerifyPlan(program: Command, openSession: OpenSession): void 
   addCommand(program, {
     name: 'verify-plan',
     summary: 'check that nothing changed since a plan was prepared; names every file that did, the first one first',
-    details: 'Reads the plan, the program, the inputs and the data, every byte of them. Exit code 1 if one differs.',
+    details:
+      'Reads the plan, the program, the inputs and the data, every byte of them, and what starts the service. Contacts ' +
+      'nothing. Exit code 1 if one differs.',
     examples: ['shaderl verify-plan runs/experiment/plan.json'],
   })
     .argument('<plan>', 'plan.json')
@@ -19,16 +21,20 @@ export function addVerifyPlan(program: Command, openSession: OpenSession): void 
       const { plan, sha256 } = await loadPlan(resolve(file), folder);
       session.progress.update('hashing what the plan froze');
       const differences = await planDifferences(plan, folder);
+      const { servicePackageChanges } = await import('../../workers/experiment/service-plan.ts');
+      const packages = servicePackageChanges(plan);
       const shown = differences.map(
         ({ file: name, frozen, found }) =>
           `${name}\n  frozen  ${frozen ?? 'not in the plan'}\n  found   ${found ?? 'no such file'}`,
       );
       const text =
-        differences.length === 0
+        differences.length + packages.length === 0
           ? `nothing changed: plan ${sha256}`
-          : `${differences.length} files are not as the plan froze them:\n${shown.join('\n')}\n` +
+          : `${differences.length + packages.length} items are not as the plan froze them:\n` +
+            `${[...shown, ...packages].join('\n')}\n` +
             'Restore them, or prepare a new plan in another folder.';
-      session.result({ ok: differences.length === 0, sha256, differences }, text);
-      if (differences.length > 0) session.fail(1);
+      const ok = differences.length + packages.length === 0;
+      session.result({ ok, sha256, differences, packages }, text);
+      if (!ok) session.fail(1);
     });
 }

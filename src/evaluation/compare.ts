@@ -2,7 +2,7 @@
 // Not a verdict: it reports the interval, the exact test and every outcome class, and leaves the decision to the plan.
 // Invariant: samples that a broken service lost in either arm are left out of both and counted, never scored as wrong.
 import { EvaluationError } from '../lib/errors.ts';
-import { OUTCOMES, type Outcome } from './outcomes.ts';
+import { incompleteNote, OUTCOMES, type Outcome } from './outcomes.ts';
 import type { EvaluationFile, EvaluationItem } from './results.ts';
 import {
   type BootstrapResult,
@@ -146,6 +146,7 @@ export function compareEvaluations(
     b: score(a.suite, y),
   }));
 
+  const incomplete = incompleteNote(all.length - pairs.length, all.length);
   const byItem = new Map<string, number>();
   for (const s of samples) byItem.set(s.cluster, (byItem.get(s.cluster) ?? 0) + (s.b - s.a));
   const itemDifferences = [...byItem.values()];
@@ -191,7 +192,7 @@ export function compareEvaluations(
     sampledTokens: both((item) => item.sampledTokens),
     discardedTokens: both((item) => item.discardedTokens),
     seconds: both((item) => item.seconds),
-    notes: notesOn(a, b),
+    notes: [...(incomplete === null ? [] : [incomplete]), ...notesOn(a, b)],
   };
 }
 

@@ -4,6 +4,19 @@
 import type { Episode } from '../rollout/episode.ts';
 import type { ExtractedAnswer } from './answers.ts';
 
+/** Share of samples lost to a failed service above which an evaluation is incomplete, whatever its rate. */
+export const INCOMPLETE_SHARE = 0.05;
+
+/** Says that too many samples were lost for the rate to stand for all items; null where they were few enough. */
+export function incompleteNote(lost: number, samples: number): string | null {
+  if (!(lost > INCOMPLETE_SHARE * samples)) return null;
+  const share = ((100 * lost) / samples).toFixed(1);
+  return (
+    `Incomplete: a failed service lost ${lost} of ${samples} samples (${share} %, more than ` +
+    `${100 * INCOMPLETE_SHARE} %), so the rates are those of the others alone. Evaluate again with a working service.`
+  );
+}
+
 export const OUTCOMES = ['correct', 'wrong', 'no_answer', 'contradictory', 'truncated', 'infrastructure'] as const;
 export type Outcome = (typeof OUTCOMES)[number];
 

@@ -82,7 +82,7 @@ export async function runExperiment(
       ports,
       attempt,
       run: await planTraining(loaded.plan, `${storage.label}/plan.json`),
-      device: await attemptDevice(ports, before),
+      device: await attemptDevice(ports, before, attempt),
       stopReason,
     };
     for (const name of STAGES) {
@@ -113,12 +113,17 @@ export async function runExperiment(
   }
 }
 
-/** Opens the device if a stage still needs one, and refuses another than the one that the experiment began on. */
+/**
+ * Opens service and device if a stage still needs them, and refuses another device than the one that the experiment
+ * began on. Retention asks questions alone.
+ */
 async function attemptDevice(
   ports: ExperimentPorts,
   before: ExperimentProgress,
+  attempt: number,
 ): Promise<{ facts: DeviceFacts; qualification: string } | null> {
   if (before.next === 'report') return null;
+  if (before.next !== 'retention') await ports.openService(attempt);
   const found = await ports.device();
   const preflight = before.done.get('preflight');
   if (preflight) {

@@ -2,11 +2,11 @@
 // Not the sampling. Invariant: an answer counts only if it is of the policy, the items, the seed and the family that
 // the
 // unit names, and no sample was lost to a service; infrastructure is never a score.
-import { formatEvaluation, parseEvaluation } from '../evaluation/results.ts';
+import { type EvaluationFile, formatEvaluation, parseEvaluation } from '../evaluation/results.ts';
 import { readJournal } from '../journal.ts';
 import { withoutTimings } from '../journal-events.ts';
 import { canonicalBytes } from '../lib/canonical-json.ts';
-import { EvaluationError } from '../lib/errors.ts';
+import { EnvError, EvaluationError } from '../lib/errors.ts';
 import { sha256HexAsync } from '../lib/sha256.ts';
 import type { Storage } from '../lib/storage.ts';
 import type { DevPoint } from '../select.ts';
@@ -14,18 +14,18 @@ import { type StageContext, Stopped, stopHere } from './context.ts';
 import { dataIdentity, type ExperimentData } from './data.ts';
 import { sealedStep } from './evidence.ts';
 import { requireMerged } from './merged.ts';
-import { TRAINING_FOLDER } from './plan.ts';
+import { type Plan, TRAINING_FOLDER } from './plan.ts';
 import type { UnitAnswer, UnitPolicy, UnitSuite } from './ports.ts';
 import type { Recipe } from './recipe.ts';
 import { devUnits, type SuiteName, type Unit, unitFile, unitRollouts } from './units.ts';
 
-interface SuiteItems {
+export interface SuiteItems {
   suite: UnitSuite;
   items: number;
   dataSha256: string;
 }
 
-async function suiteItems(name: SuiteName, data: ExperimentData, { training }: Recipe): Promise<SuiteItems> {
+export async function suiteItems(name: SuiteName, data: ExperimentData, { training }: Recipe): Promise<SuiteItems> {
   const list = {
     'dev-agent': data.dev,
     'dev-math': data.mathDev,
@@ -116,30 +116,42 @@ async function evaluateUnit(context: StageContext, unit: Unit, of: SuiteItems, a
   });
 }
 
-function requireAnswer(
-  { plan, ports }: StageContext,
+/** Why an answer is not one to the unit, or null. `adapterSha256` is the policy's; null for a base or merged model. */
+export function answerProblem(
+  plan: Plan,
   unit: Unit,
   { items, dataSha256 }: SuiteItems,
-  { evaluation, episodes }: UnitAnswer,
+  evaluation: EvaluationFile,
+  episodes: number,
   adapterSha256: string | null,
-): void {
-  const lost = evaluation.totals.byOutcome.infrastructure;
+): { what: string; found: unknown; wanted: unknown } | null {
   const checks: [string, unknown, unknown][] = [
-    ['samples lost to a service', lost, 0],
+    ['samples lost to a service', evaluation.totals.byOutcome.infrastructure, 0],
     ['items', evaluation.totals.items, items],
-    ['rollouts', episodes.length, items],
+    ['rollouts', episodes, items],
     ['dataSha256', evaluation.dataSha256, dataSha256],
     ['adapterSha256', evaluation.adapterSha256, adapterSha256],
     ['family', evaluation.family, plan.kernels.family],
     ['seeds', evaluation.seeds.join(), String(unit.seed)],
   ];
   const wrong = checks.find(([, found, wanted]) => found !== wanted);
-  if (!wrong) return;
-  const [what, found, wanted] = wrong;
-  throw new EvaluationError(
-    lost > 0 ? 'lost-samples' : 'other-evaluation',
-    `evaluating ${unit.name} in ${ports.storage.label}: found ${what} ${found}; wanted ${wanted}. ` +
-      'Nothing was recorded of it: run again with --resume.',
+  return wrong ? { what: wrong[0], found: wrong[1], wanted: wrong[2] } : null;
+}
+
+function requireAnswer(
+  { plan, ports }: StageContext,
+  unit: Unit,
+  of: SuiteItems,
+  { evaluation, episodes }: UnitAnswer,
+  adapterSha256: string | null,
+): void {
+  const problem = answerProblem(plan, unit, of, evaluation, episodes.length, adapterSha256);
+  if (!problem) return;
+  const lost = evaluation.totals.byOutcome.infrastructure > 0;
+  throw new (lost ? EnvError : EvaluationError)(
+    lost ? 'lost-samples' : 'other-evaluation',
+    `evaluating ${unit.name} in ${ports.storage.label}: found ${problem.what} ${problem.found}; wanted ` +
+      `${problem.wanted}. Nothing was recorded of it: run again with --resume.`,
   );
 }
 

@@ -130,9 +130,16 @@ async function treeDifferences(tree: FrozenTree, wholeFolder: boolean): Promise<
   return differences;
 }
 
+/** Files behind an arm's service: the proof, and what starts it. */
+function serviceFiles({ service }: Plan): FrozenFile[] {
+  if (!service) return [];
+  const { proof, owned } = service;
+  return [proof, ...(owned ? [owned.executable, ...owned.files] : [])];
+}
+
 /**
  * Everything that is not as the plan froze it, in this order: program files, the lock of the dependencies, baseline,
- * tokenizer, data files that were given, data files that were generated. Files that came to the program or to the
+ * tokenizer, data files that were given, data files that were generated, the smoke proof, what starts the service. Files that came to the program or to the
  * baseline's folder count too. `folder` is the plan's.
  */
 export async function planDifferences(plan: Plan, folder: string): Promise<PlanDifference[]> {
@@ -150,5 +157,6 @@ export async function planDifferences(plan: Plan, folder: string): Promise<PlanD
     ...(await treeDifferences(tokenizer, false)),
     ...(await fileDifferences([mathDev, mathTrain, mgsm], folder)),
     ...(await fileDifferences(Object.values(plan.data), folder)),
+    ...(await fileDifferences(serviceFiles(plan), folder)),
   ];
 }

@@ -9,6 +9,7 @@ import { sha256HexAsync } from '../lib/sha256.ts';
 import { issuesText } from '../lib/zod-issues.ts';
 import { type ResolvedRunConfig, resolveRunConfig } from '../run-config.ts';
 import { type Recipe, recipeSchema } from './recipe.ts';
+import { planService } from './service.ts';
 
 export const PLAN_FILE = 'plan.json';
 /** `<sha256>  plan.json`, as sha256sum writes and checks it. */
@@ -39,6 +40,19 @@ export const planSchema = z.strictObject({
   schema: z.literal('shaderl.plan/1'),
   arm: z.enum(ARMS),
   recipe: recipeSchema,
+  /** Null for arm local: the environment is part of the program. */
+  service: planService.nullable(),
+  /** Second arm: the first one, which everything but the service is equal to. */
+  matched: z
+    .strictObject({
+      /** Folder of the first arm. It is read, never written to. */
+      folder: z.string(),
+      planSha256: sha256Text,
+      arm: z.enum(ARMS),
+      /** `reuse`: completed baseline suites of the first arm are taken over whole. */
+      baseline: z.enum(['reuse', 'rerun']),
+    })
+    .nullable(),
   program: z.strictObject({
     version: z.string(),
     /** Runtime files (.ts, .mjs, .wgsl) by path from the program's root, and package.json. */

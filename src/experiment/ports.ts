@@ -44,6 +44,8 @@ export interface ExperimentPorts {
   storage: Storage;
   /** A storage whose root is a folder below it. */
   storageAt(folder: string): Storage;
+  /** The first arm's folder, read only, where this one is the second. */
+  firstArm: Storage | null;
   journal: Journal;
   /** Seconds since the driver began, from a clock that never goes back. */
   seconds(): number;
@@ -57,6 +59,8 @@ export interface ExperimentPorts {
   data(): Promise<ExperimentData>;
   /** Opens the device, qualifies its kernels unless that was done, and closes it. */
   device(): Promise<{ facts: DeviceFacts; qualification: string }>;
+  /** Starts or reaches the service that the plan pins and refuses another one; nothing for arm `local`. */
+  openService(attempt: number): Promise<void>;
   /** One process of the resume qualification: a training run in `folder`, stopped after `stopAfter` if not null. */
   branch(
     run: ResolvedRunConfig,

@@ -26,6 +26,7 @@ import {
 } from './data.ts';
 import { requireFreshEpisodes, requireSourceDisjoint } from './disjoint.ts';
 import { freezeFile, freezeProgram, freezeTree } from './freeze-node.ts';
+import { type FirstArm, requireMatched, requireMatchingRecipe } from './matched-node.ts';
 import { parseJsonLines, parseMathDev } from './math-dev.ts';
 import {
   type ARMS,
@@ -38,6 +39,7 @@ import {
   trainingConfig,
 } from './plan.ts';
 import type { Recipe } from './recipe.ts';
+import { type PlanService, PROOF_FILE } from './service.ts';
 
 export interface PrepareOptions {
   baseline: string;
@@ -49,6 +51,10 @@ export interface PrepareOptions {
   recipe: Recipe;
   /** Shader file -> SHA-256, of the kernels that the plan's family runs. */
   shaders: Record<string, string>;
+  /** Proves the service of an arm that has one. Called last, when all else is in order. */
+  freezeService?: () => Promise<{ service: PlanService; proof: Uint8Array }>;
+  /** Makes this the second arm of an experiment, whose inputs and recipe the other options then repeat. */
+  first?: { arm: FirstArm; baseline: 'reuse' | 'rerun' };
 }
 
 /** Tokens that an evaluation and a training step leave room for, before the completion. */
@@ -115,17 +121,24 @@ function requireRoom(text: Text, tasks: readonly Task[], items: readonly MathIte
   }
 }
 
+/** All rollouts of a step hold a session each; one that waited for a place would stop the others. */
+function requireSessions({ service, training: { grpo } }: Recipe, env: PrepareOptions['env']): void {
+  const members = grpo.groupSize * grpo.groupsPerStep;
+  if (env === 'local' || service.maxSessions >= members) return;
+  throw new PlanError(
+    'few-sessions',
+    `preparing an experiment with --env ${env}: found service.maxSessions ${service.maxSessions}; wanted at least ` +
+      `${members}, the rollouts of a step (grpo.groupSize x grpo.groupsPerStep). Raise it in the recipe.`,
+  );
+}
+
 /** Makes and freezes a plan in `output`. Throws PlanError or ModelFileError, and then leaves nothing behind. */
 export async function preparePlan(options: PrepareOptions): Promise<{ plan: Plan; sha256: string; file: string }> {
   const output = resolve(options.output);
   const { recipe, env } = options;
   requireFreeFolder(output);
-  if (env !== 'local') {
-    throw new PlanError(
-      'no-environment',
-      `preparing an experiment: found --env ${env}; this version runs the environment local only. Give --env local.`,
-    );
-  }
+  requireSessions(recipe, env);
+  if (options.first) requireMatchingRecipe(options.first.arm, recipe);
   const [baselineFolder, tokenizerFolder] = [resolve(options.baseline), resolve(options.tokenizer)];
   const baseline = await freezeTree(baselineFolder, recipe.baseline);
   requireExpected('baseline', baseline);
@@ -167,6 +180,15 @@ export async function preparePlan(options: PrepareOptions): Promise<{ plan: Plan
     schema: 'shaderl.plan/1',
     arm: env,
     recipe,
+    service: null,
+    matched: options.first
+      ? {
+          folder: options.first.arm.folder,
+          planSha256: options.first.arm.sha256,
+          arm: options.first.arm.plan.arm,
+          baseline: options.first.baseline,
+        }
+      : null,
     program: await freezeProgram(),
     kernels: { family: recipe.kernels.family, shaders: options.shaders },
     inputs: {
@@ -189,10 +211,15 @@ export async function preparePlan(options: PrepareOptions): Promise<{ plan: Plan
     selectionRule: SELECTION_TEXT,
     inspection: inspectedIds(recipe, data),
   };
+  if (options.first) requireMatched(options.first.arm, plan);
+  const frozen = env === 'local' ? null : await options.freezeService!();
+  plan.service = frozen?.service ?? null;
   const planFile = planBytes(plan);
   const sha256 = sha256Hex(planFile);
   await writeFolder(output, {
-    ...byPath(bytes),
+    // The second arm's are the first one's own bytes, which were just shown to be equal.
+    ...byPath(options.first?.arm.data ?? bytes),
+    ...(frozen ? { [PROOF_FILE]: frozen.proof } : {}),
     [PLAN_FILE]: planFile,
     [PLAN_HASH_FILE]: new TextEncoder().encode(planHashLine(sha256)),
   });

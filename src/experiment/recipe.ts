@@ -7,6 +7,7 @@ import { PlanError } from '../lib/errors.ts';
 import { runConfigSchema } from '../run-config.ts';
 import { keyProblems } from '../run-config-problems.ts';
 import { SELECTION_RULE } from '../select.ts';
+import { serviceContradictions, serviceSection } from './service.ts';
 
 const count = z.int().min(1);
 const u32 = z.int().min(0).max(0xffffffff);
@@ -33,6 +34,8 @@ export const recipeSchema = z.strictObject({
   name: z.string().min(1).default('german-agent'),
   baseline: inputIdentity.prefault({}),
   tokenizer: inputIdentity.prefault({}),
+  /** What serves the environment where the arm is not `local`. */
+  service: serviceSection.prefault({}),
   kernels: z.strictObject({ family: z.enum(['portable', 'matrix']).default('portable') }).prefault({}),
   training: training.prefault({}),
   qualification: z
@@ -80,7 +83,8 @@ export const recipeSchema = z.strictObject({
 export type Recipe = z.infer<typeof recipeSchema>;
 
 /** Rules between fields, each as found, wanted and remedy. */
-function contradictions({ training: t, dev, qualification, final, retention, inspection }: Recipe): string[] {
+function contradictions(recipe: Recipe): string[] {
+  const { training: t, dev, qualification, final, retention, inspection } = recipe;
   const found: string[] = [];
   const say = (key: string, value: unknown, wanted: string) =>
     found.push(`"${key}": found ${JSON.stringify(value)}; wanted ${wanted}. Correct the value`);
@@ -111,6 +115,7 @@ function contradictions({ training: t, dev, qualification, final, retention, ins
   if (t.data.count < Math.ceil(prompts / t.grpo.numIterations)) {
     say('training.data.count', t.data.count, `at least ${prompts}: a fresh TRAIN episode for each group of each step`);
   }
+  for (const [key, value, wanted] of serviceContradictions(recipe.service)) say(key, value, wanted);
   return found;
 }
 

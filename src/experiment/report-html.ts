@@ -264,6 +264,10 @@ function recordSection({ content, record }: ExperimentReport): string {
       ['arm', content.arm],
       ...Object.entries(content.identities),
       ...Object.entries(content.device),
+      ...content.baselines.map(({ suite, reused, reason }) => [
+        `baseline of ${suite}`,
+        reused ? "the first arm's evaluations, byte for byte" : `evaluated again: ${reason}`,
+      ]),
     ],
   });
   const evidence = table({

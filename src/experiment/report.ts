@@ -47,6 +47,8 @@ export interface ReportContent {
   recipe: string;
   arm: string;
   identities: Record<string, string>;
+  /** Second arm: which baseline suites are the first arm's bytes, and why the others are not. */
+  baselines: { suite: string; reused: boolean; reason: string }[];
   device: Record<string, string>;
   qualification: { passed: boolean; steps: number; stopAfter: number; rollouts: number; flippedBitSeen: string } | null;
   training: {
@@ -105,6 +107,7 @@ export interface ReportSources {
   retention: { comparison: Comparison; verdict: RetentionVerdict } | null;
   recommendation: { recommended: string; step: number | null; reason: string } | null;
   inspection: ReportRecord['inspection'];
+  baselines: ReportContent['baselines'];
 }
 
 function timeless({ seconds: _seconds, ...rest }: Comparison): TimelessComparison {
@@ -165,6 +168,11 @@ function identities({ plan }: LoadedPlan): Record<string, string> {
     'MGSM file': mgsm.sha256,
     'TRAIN episodes': plan.data.train.sha256,
     'training configuration': plan.trainingSha256,
+    ...(plan.service && {
+      'environment service': `${plan.service.protocol}, ${plan.service.owned ? 'started by the run' : plan.service.url}`,
+      'smoke proof of the service': plan.service.proof.sha256,
+    }),
+    ...(plan.matched && { 'first arm (plan)': `${plan.matched.planSha256} (${plan.matched.arm})` }),
   };
 }
 
@@ -195,6 +203,7 @@ function content(sources: ReportSources): ReportContent {
     recipe: plan.recipe.name,
     arm: plan.arm,
     identities: identities(loaded),
+    baselines: sources.baselines,
     device: Object.fromEntries(
       Object.entries(stageFacts(entries, 'preflight')).map(([name, value]) => [
         name.replace('device.', ''),

@@ -5,10 +5,11 @@
 import { checkpointFolder } from '../checkpoint.ts';
 import { effectiveEntries, journalDigestWithoutTimings, readJournal } from '../journal.ts';
 import type { Stage } from '../journal-events.ts';
-import { AuditError, EvaluationError, PlanError } from '../lib/errors.ts';
+import { AuditError, EnvError, EvaluationError, PlanError } from '../lib/errors.ts';
 import { sha256HexAsync } from '../lib/sha256.ts';
 import { SELECTION_RULE, selectCandidate } from '../select.ts';
 import { assess, compareSuite } from './assessment.ts';
+import { adoptBaseline } from './baseline.ts';
 import { EVIDENCE, jsonBytes, type StageContext, type StageResult, stopHere, utf8 } from './context.ts';
 import { DATA_FILES, type DataName, dataBytes, type ExperimentData } from './data.ts';
 import { deviceFacts } from './device-facts.ts';
@@ -71,7 +72,14 @@ async function training(context: StageContext): Promise<StageResult> {
   const paths = unsealed.map((file) => `${TRAINING_FOLDER}/${file}`);
   await setAsidePaths(ports.storage, ports.journal, paths, 'rollouts of a step that was not sealed');
   const stop = () => context.stopReason() !== null;
-  const status = await ports.train(run, { resume: await folder.exists('journal.jsonl'), stop });
+  let status: 'finished' | 'interrupted';
+  try {
+    status = await ports.train(run, { resume: await folder.exists('journal.jsonl'), stop });
+  } catch (error) {
+    // A scheduler that ends a job signals the service too: its loss is then part of the stop.
+    if (error instanceof EnvError) stopHere(context);
+    throw error;
+  }
   if (status === 'interrupted') stopHere(context);
   const { entries } = await readJournal(folder, 'journal.jsonl');
   const steps = effectiveEntries(entries).filter((entry) => entry.kind === 'step');
@@ -107,6 +115,7 @@ async function dev(context: StageContext): Promise<StageResult> {
   const { recipe } = context.plan;
   const units = devUnits(recipe);
   const data = await context.ports.data();
+  const taken = await adoptBaseline(context, 'dev', units, data);
   await evaluateUnits(context, units, data, null);
   const facts: StageResult['facts'] = {};
   for (const step of [0, ...recipe.dev.steps]) {
@@ -117,7 +126,7 @@ async function dev(context: StageContext): Promise<StageResult> {
       [`step-${step}.toolErrors`]: toolErrors,
     });
   }
-  return { files: units.flatMap((unit) => [unitFile(unit), unitRollouts(unit)]), facts };
+  return { files: [...taken, ...units.flatMap((unit) => [unitFile(unit), unitRollouts(unit)])], facts };
 }
 
 /** Applies the rule to DEV alone; then the release evidence of what it chose: the merge and its audit. */
@@ -173,10 +182,12 @@ async function final(context: StageContext): Promise<StageResult> {
   const { recipe } = context.plan;
   const { step } = assessedStep(context);
   const units = finalUnits(recipe, step);
-  await evaluateUnits(context, units, await context.ports.data(), step);
+  const data = await context.ports.data();
+  const taken = await adoptBaseline(context, 'final', units, data);
+  await evaluateUnits(context, units, data, step);
   const comparison = await compareSuite(context, units, step);
   await context.ports.storage.write(EVIDENCE.final, jsonBytes(comparison));
-  const files = [EVIDENCE.final, ...units.flatMap((unit) => [unitFile(unit), unitRollouts(unit)])];
+  const files = [EVIDENCE.final, ...taken, ...units.flatMap((unit) => [unitFile(unit), unitRollouts(unit)])];
   return { files, facts: { step, ...assess(comparison) } };
 }
 
@@ -187,6 +198,7 @@ async function retention(context: StageContext): Promise<StageResult> {
   const { step, assessment } = assessedStep(context);
   const data: ExperimentData = await ports.data();
   const units = retentionUnits(plan.recipe, step);
+  const taken = await adoptBaseline(context, 'retention', units, data);
   await evaluateUnits(context, units, data, step);
   const comparison = await compareSuite(context, units, step);
   const verdict = retentionVerdict(comparison);
@@ -208,6 +220,7 @@ async function retention(context: StageContext): Promise<StageResult> {
   const files = [
     EVIDENCE.retention,
     EVIDENCE.recommendation,
+    ...taken,
     ...units.flatMap((unit) => [unitFile(unit), unitRollouts(unit)]),
   ];
   return { files, facts: { step, retentionMet: verdict.met, recommended, ...assess(comparison) } };

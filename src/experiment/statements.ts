@@ -83,5 +83,12 @@ export function statements(plan: Plan, part: Part): Pick<ReportContent, 'headlin
   if (/llvmpipe|lavapipe|swiftshader/i.test(Object.values(part.device).join(' '))) {
     cannotShow.push('Speed on a GPU: the run used a software adapter.');
   }
+  if (part.baselines.some(({ reused }) => reused)) {
+    const suites = part.baselines.flatMap(({ suite, reused }) => (reused ? [suite] : []));
+    cannotShow.push(
+      `How the baseline does through this arm's own service on ${suites.join(', ')}: its evaluations there are the ` +
+        "first arm's, so a fault of the transport alone would count as a difference of the policies.",
+    );
+  }
   return { headline: headline(part), canShow, cannotShow };
 }

@@ -15,6 +15,7 @@ import { createNodeStorage } from '../lib/storage-node.ts';
 import { folderSource } from '../model/file-source-node.ts';
 import { treeSha256 } from '../model/tree-hash-node.ts';
 import { selectCandidate } from '../select.ts';
+import { BASELINE_STAGES, parseSidecar, sidecarFile, sidecarFindings } from './baseline.ts';
 import { compareBranches, differenceText } from './compare-branches.ts';
 import { EVIDENCE } from './context.ts';
 import { devPoint } from './evaluate-units.ts';
@@ -60,6 +61,7 @@ const checks: [string, Finder][] = [
   ['every sealed checkpoint verifies and holds the journaled adapter', checkpoints],
   ['every training rollout passes the strict audit', audited],
   ['every evaluation is of the journaled policy and family', evaluations],
+  ["a baseline that was taken over is the first arm's, byte for byte", adopted],
   ['the selection rule gives the recorded selection', selected],
   ['the merged model is the audited one', merged],
   ['the report follows from the files', reported],
@@ -171,6 +173,31 @@ async function evaluations({ storage, training, entries, plan }: Subject): Promi
       found.push(`${result.file}: found family ${family}; wanted ${plan.kernels.family}`);
     if (items.some(({ outcome }) => outcome === 'infrastructure'))
       found.push(`${result.file}: found samples lost to a service; wanted none`);
+  }
+  return found;
+}
+
+/** The sidecars against this journal, and against the first arm's folder where it is still there. */
+async function adopted({ plan, entries, storage }: Subject): Promise<string[]> {
+  const { matched } = plan;
+  if (!matched) return [];
+  const found: string[] = [];
+  const first = createNodeStorage(matched.folder);
+  const present = await first.exists(PLAN_FILE);
+  const { done } = experimentProgress(entries);
+  for (const stage of BASELINE_STAGES) {
+    if (!done.has(stage)) continue;
+    const sidecar = parseSidecar(await storage.readText(sidecarFile(stage)), sidecarFile(stage));
+    found.push(...sidecarFindings(sidecar, entries));
+    if (sidecar.source && sidecar.source.specSha256 !== matched.planSha256) {
+      found.push(`${sidecarFile(stage)}: found plan ${sidecar.source.specSha256}; wanted ${matched.planSha256}`);
+    }
+    for (const { result, rollouts, journal } of present ? (sidecar.source?.reports ?? []) : []) {
+      for (const { file, sha256 } of [result, rollouts]) {
+        const problem = await evidenceProblem(first, { file, sha256, entry: journal.line - 1 });
+        if (problem !== null) found.push(problem);
+      }
+    }
   }
   return found;
 }

@@ -13,6 +13,25 @@ export interface MergeFigures {
   relativeDeltaError: number;
 }
 
+/** What the rounding changed in what the model says, on a fixed probe set. */
+export interface MergeProbe {
+  /** Where the probe ran. */
+  device: string;
+  /** `math-dev`: German word problems through the chat template; `ids`: seeded ids, for a model without text. */
+  set: 'math-dev' | 'ids';
+  /** Prompts, each with its greedy answer under the adapted model. */
+  prompts: number;
+  /** Prompts whose greedy answer under the merged model is another one. */
+  answersChanged: number;
+  /** Tokens of the adapted model's answers, on which the log-probs below are compared. */
+  tokens: number;
+  /** Mean and largest |log-prob merged - log-prob adapted| of these tokens, nats at temperature 1. */
+  meanLogprobChange: number;
+  maxLogprobChange: number;
+  /** Mean |log-prob adapted - log-prob base| of the same tokens: what the adapter itself does. */
+  meanAdapterEffect: number;
+}
+
 export interface MergeAudit {
   formula: string;
   scale: number;

@@ -10,15 +10,26 @@ import type { Adapter } from '../model/lora.ts';
 import type { ModelFiles } from '../model/model-files.ts';
 import { treeSha256 } from '../model/tree-hash-node.ts';
 import { mergeAdapter } from './merge.ts';
-import type { MergeAudit } from './merge-audit.ts';
+import type { MergeAudit, MergeProbe } from './merge-audit.ts';
 
 export const MERGE_AUDIT = 'merge-audit.json';
 
-/** The audit with the tree hash (tree-hash.ts) of every file of the folder but merge-audit.json itself. */
-export type WrittenMergeAudit = MergeAudit & { treeSha256: string };
+/**
+ * The audit with the tree hash (tree-hash.ts) of every file of the folder but merge-audit.json itself, and the figures
+ * of the probe set; null where they were not measured.
+ */
+export type WrittenMergeAudit = MergeAudit & { treeSha256: string; probe: MergeProbe | null };
 
-/** Merges into the new folder `output`. Throws ModelFileError if it exists. Nothing is left behind by a failure. */
-export async function mergeToFolder(files: ModelFiles, adapter: Adapter, output: string): Promise<WrittenMergeAudit> {
+/**
+ * Merges into the new folder `output`. `probe` measures the merged folder before it gets its name; a changed answer
+ * makes the verdict `not equivalent`. Throws ModelFileError if `output` exists. A failure leaves nothing behind.
+ */
+export async function mergeToFolder(
+  files: ModelFiles,
+  adapter: Adapter,
+  output: string,
+  probe?: (merged: string) => Promise<MergeProbe>,
+): Promise<WrittenMergeAudit> {
   const target = resolve(output);
   refuseExisting(target);
   const parent = dirname(target);
@@ -29,7 +40,10 @@ export async function mergeToFolder(files: ModelFiles, adapter: Adapter, output:
   try {
     const put = (name: string, chunks: AsyncIterable<Uint8Array>) => writeSynced(join(temporary, name), chunks);
     const audit = await mergeAdapter(files, adapter, { put });
-    const written = { ...audit, treeSha256: await treeSha256(folderSource(temporary)) };
+    const tree = await treeSha256(folderSource(temporary));
+    const probed = (await probe?.(temporary)) ?? null;
+    const verdict = probed !== null && probed.answersChanged > 0 ? ('not equivalent' as const) : audit.verdict;
+    const written = { ...audit, verdict, treeSha256: tree, probe: probed };
     await writeSynced(join(temporary, MERGE_AUDIT), [
       new TextEncoder().encode(`${JSON.stringify(written, null, 2)}\n`),
     ]);

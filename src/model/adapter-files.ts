@@ -1,8 +1,10 @@
 // PEFT adapter folders: adapter_config.json and adapter_model.safetensors, in and out.
 // Not a merge. Invariant: loading is strict (every key consumed, every target filled, every shape right), so an adapter
 // that matches nothing can never pass for the base model; what is saved is f32 and loads in PEFT unchanged.
-
+import { sha256HexAsync } from '../lib/sha256.ts';
 import { ADAPTER_CONFIG, formatAdapterConfig, parseAdapterConfig } from './adapter-config.ts';
+import { CANARY_FILE, type Canary, type CanarySubject, parseCanary } from './canary.ts';
+
 import type { Architecture } from './config.ts';
 import { fileFault, sampleNames, showValue } from './file-fault.ts';
 import type { FileSource } from './file-source.ts';
@@ -14,8 +16,8 @@ import { linearPath, linearShape } from './tensor-names.ts';
 
 const WEIGHTS = 'adapter_model.safetensors';
 
-/** An adapter with what loading it deserves to say, as sentences. */
-export interface LoadedAdapter extends Adapter {
+/** An adapter with what loading it deserves to say, as sentences, and what its logits are compared with. */
+export interface LoadedAdapter extends Adapter, CanarySubject {
   notes: string[];
 }
 
@@ -26,7 +28,8 @@ export function peftKey(name: string): string {
 
 /**
  * Loads a PEFT LoRA adapter for a model of this architecture. Keys with PEFT's adapter name `.default.` are mapped and
- * noted; any other difference, and any field of the configuration that is not implemented, throws ModelFileError.
+ * noted; any other difference, and any field of the configuration that is not implemented, throws ModelFileError. So does
+ * a canary.json (see canary.ts) that was made of another adapter.
  */
 export async function loadAdapter(source: FileSource, arch: Architecture): Promise<LoadedAdapter> {
   const configPath = `${source.label}/${ADAPTER_CONFIG}`;
@@ -56,7 +59,26 @@ export async function loadAdapter(source: FileSource, arch: Architecture): Promi
     notes.push(`${source.label}/${WEIGHTS} has ${dtype} tensors, widened to f32`);
   const zero = expected.every(({ name, part }) => part === 'A' || tensors.get(name)!.every((value) => value === 0));
   if (zero) notes.push(`every lora_B of ${source.label} is zero: the adapter changes nothing yet`);
-  return { config, baseModel, tensors, notes };
+  const canary = await readCanary(source);
+  const sealed = canary !== null || (await source.size('seal.json')) !== null;
+  return { config, baseModel, tensors, notes, label: source.label, canary, sealed, zero };
+}
+
+/** The canary beside an adapter, or null. Throws ModelFileError `other-canary` for one of other weights. */
+async function readCanary(source: FileSource): Promise<Canary | null> {
+  const size = await source.size(CANARY_FILE);
+  if (size === null) return null;
+  const path = `${source.label}/${CANARY_FILE}`;
+  const canary = parseCanary(await source.read(CANARY_FILE, 0, size), path);
+  const weights = await source.read(WEIGHTS, 0, (await source.size(WEIGHTS))!);
+  const found = await sha256HexAsync(weights);
+  if (found === canary.adapterSha256) return canary;
+  throw fileFault('other-canary', {
+    doing: `matching ${path} with ${WEIGHTS}`,
+    found: `an adapter with SHA-256 ${found}`,
+    wanted: `${canary.adapterSha256}, of which the canary was made`,
+    remedy: 'One of the two files is from elsewhere: restore both from the checkpoint, or remove canary.json.',
+  });
 }
 
 /** Short names of the tensors of a file; keys that are no LoRA parameter keep their whole name, to be refused. */

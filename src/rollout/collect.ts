@@ -68,6 +68,9 @@ export async function collect(
   const total = groups.reduce((sum, group) => sum + group.length, 0);
   const free = Array.from({ length: sampler.shape.slots }, (_, slot) => slot);
   const running: Running[] = [];
+  /** Members whose environment is at work; the others go on decoding meanwhile. */
+  const away = new Map<Running, Promise<void>>();
+  let failure: { error: unknown } | null = null;
   let nextGroup = 0;
   let finished = 0;
   let tokens = 0;
@@ -94,9 +97,9 @@ export async function collect(
     };
   }
 
-  async function startGroup(group: readonly MemberSpec[], index: number): Promise<void> {
-    const started: Running[] = [];
-    for (const [i, spec] of group.entries()) started.push(await begin(spec, free.shift()!, 1, [index, i]));
+  /** Opens a group's sessions side by side, in the order of its members: a service takes one way to it for all. */
+  async function startGroup(group: readonly MemberSpec[], index: number): Promise<Running[]> {
+    const started = await Promise.all(group.map((spec, i) => begin(spec, free.shift()!, 1, [index, i])));
     const [leader, ...others] = started;
     for (const other of others) {
       if (other.member.stream.ids.join() !== leader!.member.stream.ids.join()) {
@@ -105,7 +108,7 @@ export async function collect(
       }
     }
     leader!.followers = others;
-    running.push(...started);
+    return started;
   }
 
   function planPass(): { work: SlotWork[]; who: Running[] } {
@@ -114,7 +117,7 @@ export async function collect(
     const waiting = new Set(running.flatMap((r) => r.followers));
     let room = sampler.shape.rows;
     for (const run of running) {
-      if (waiting.has(run) || room === 0) continue;
+      if (waiting.has(run) || away.has(run) || room === 0) continue;
       const { pending, spec, stream } = run.member;
       // A leader fills the prompt but its last token, which every member then runs with its own key.
       const usable = run.followers.length > 0 ? pending.length - 1 : pending.length;
@@ -150,25 +153,41 @@ export async function collect(
   }
 
   /** Ends turns side by side; members whose service failed start again or are recorded as such. */
-  async function endTurns(stopped: readonly { run: Running; stop: TurnRecord['stop'] }[]): Promise<void> {
-    const outcomes = await Promise.allSettled(
-      stopped.map(async ({ run, stop }) => {
-        await endTurn(run.member, stop, environment, text, settings);
-        if (run.member.done) await finish(run);
-      }),
-    );
-    for (const [i, outcome] of outcomes.entries()) {
-      if (outcome.status === 'fulfilled') continue;
-      if (!isInfrastructure(outcome.reason)) throw outcome.reason;
-      await recover(stopped[i]!.run, outcome.reason);
+  function endTurns(stopped: readonly { run: Running; stop: TurnRecord['stop'] }[]): void {
+    for (const { run, stop } of stopped) {
+      const work = async (): Promise<void> => {
+        try {
+          await endTurn(run.member, stop, environment, text, settings);
+          if (run.member.done) await finish(run);
+        } catch (error) {
+          if (!isInfrastructure(error)) throw error;
+          await recover(run, error);
+        }
+      };
+      const ended = work()
+        .catch((error: unknown) => {
+          failure ??= { error };
+        })
+        .finally(() => away.delete(run));
+      away.set(run, ended);
     }
+  }
+
+  /** Waits for an environment where nothing else is to be done; one that answers at once is not left behind. */
+  async function settleAway(idle: boolean): Promise<void> {
+    const answers = [...away.values()];
+    if (answers.length > 0) {
+      const soon = new Promise<void>((resolve) => setTimeout(resolve, 0));
+      await Promise.race(idle ? answers : [Promise.all(answers), soon]);
+    }
+    if (failure) throw failure.error;
   }
 
   /** One pass of whatever is ready. */
   async function pass(work: readonly SlotWork[], who: readonly Running[]): Promise<void> {
     const drawn = await sampler.step(work);
     for (const [i, run] of who.entries()) takeCached(run, work[i]!.tokens.length);
-    await endTurns(
+    endTurns(
       who.flatMap((run, i) => {
         const stop = drawn[i] ? append(run, drawn[i]) : null;
         return stop === null ? [] : [{ run, stop }];
@@ -177,8 +196,8 @@ export async function collect(
   }
 
   /**
-   * Decodes until a turn ends, with steps sent ahead of their results. What was drawn after a stop is dropped; the other
-   * members keep theirs, because a draw depends on its own member alone.
+   * Decodes until a turn ends or an environment has answered, with steps sent ahead of their results. What was drawn
+   * after a stop is dropped; the other members keep theirs, because a draw depends on its own member alone.
    */
   async function decodeAhead(work: readonly SlotWork[], who: readonly Running[]): Promise<void> {
     const decoding = sampler.decode!(
@@ -190,8 +209,9 @@ export async function collect(
     const stopped: { run: Running; stop: TurnRecord['stop'] }[] = [];
     const flight: ReturnType<typeof decoding.send>[] = [];
     const active = new Set(who);
+    const waiting = away.size;
     while (true) {
-      while (stopped.length === 0 && flight.length < sendsAhead && left > 0) {
+      while (stopped.length === 0 && away.size === waiting && flight.length < sendsAhead && left > 0) {
         const steps = Math.min(stepsASend, left);
         flight.push(decoding.send(steps));
         left -= steps;
@@ -209,7 +229,7 @@ export async function collect(
         }
       }
     }
-    await endTurns(stopped);
+    endTurns(stopped);
   }
 
   async function finish(run: Running): Promise<void> {
@@ -248,17 +268,20 @@ export async function collect(
   }
 
   while (finished < total) {
+    const starting: Promise<Running[]>[] = [];
     while (nextGroup < groups.length && free.length >= groups[nextGroup]!.length) {
-      await startGroup(groups[nextGroup]!, nextGroup);
+      starting.push(startGroup(groups[nextGroup]!, nextGroup));
       nextGroup += 1;
     }
+    for (const started of await Promise.all(starting)) running.push(...started);
     if (running.length === 0) {
       const message = `starting group ${nextGroup}: it has ${groups[nextGroup]!.length} members, the sampler ${sampler.shape.slots} slots; use more slots.`;
       throw new EnvError('group-too-large', message);
     }
     const { work, who } = planPass();
     const single = work.every(({ key, tokens: own }) => key !== null && own.length === 1);
-    await (sampler.decode && single ? decodeAhead : pass)(work, who);
+    if (work.length > 0) await (sampler.decode && single ? decodeAhead : pass)(work, who);
+    await settleAway(work.length === 0);
   }
   return episodes;
 }

@@ -302,6 +302,7 @@ export async function smallPorts(
   const ports: ExperimentPorts = {
     storage,
     storageAt: at,
+    firstArm: plan.matched ? createNodeStorage(plan.matched.folder) : null,
     journal,
     seconds: () => 1,
     host: 'test',
@@ -311,6 +312,7 @@ export async function smallPorts(
     planDifferences: async () => [],
     data: async () => data,
     device: async () => ({ facts: { device: 'none', family: 'portable' }, qualification: '{}\n' }),
+    async openService() {},
     async branch(run, path, { stopAfter, stop }) {
       await smallTraining(at(path), run, { stop, stopAfter });
     },

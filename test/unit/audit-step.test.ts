@@ -6,7 +6,7 @@ import { afterEach, beforeAll, beforeEach, describe, expect, test } from 'vitest
 import { refuseFindings } from '../../src/audit/findings.ts';
 import { germanContexts } from '../../src/audit/german.ts';
 import { auditEpisode, auditStep } from '../../src/audit.ts';
-import { auditRun } from '../../src/audit-node.ts';
+import { auditRun, type Recomputer } from '../../src/audit-node.ts';
 import { createGermanEnvironment } from '../../src/environments/german-environment.ts';
 import { expertTranscript, MISTAKES } from '../../src/environments/german-expert.ts';
 import { trainTasks } from '../../src/environments/german-task.ts';
@@ -159,6 +159,14 @@ describe('the folder of a run', () => {
     return storage;
   }
 
+  /** What recomputes by the toy policy. */
+  const recomputer = (logprobs: (episode: Episode) => Float32Array, bound = 0): Recomputer => ({
+    bound,
+    basis: 'on a toy policy',
+    logprobs: async (episodes) => episodes.map(logprobs),
+    close() {},
+  });
+
   test('passes, and says what was checked', async () => {
     await writeRun();
     expect(await auditRun(folder, { text })).toEqual({
@@ -171,17 +179,48 @@ describe('the folder of a run', () => {
       suffixes: 'by-hand',
       notes: [],
     });
-    const { recomputed, findings } = await auditRun(folder, { text, recompute: async (episode) => recompute(episode) });
-    expect({ recomputed, findings }).toEqual({ recomputed: 4, findings: [] });
+    const again = await auditRun(folder, { text, recompute: async () => recomputer(recompute) });
+    expect(again).toMatchObject({ recomputed: 4, findings: [], notes: ['on a toy policy'] });
   });
 
   test('compares log-probs if it is given a way to recompute them', async () => {
     await writeRun();
-    const wrong = async (episode: Episode) =>
-      recompute(episode).map((value) => (episode.step === 2 ? value - 1 : value));
-    const { findings } = await auditRun(folder, { text, recompute: wrong });
+    const wrong = (episode: Episode) =>
+      recompute(episode).map((value, i) => (episode.step === 2 && i === 3 ? value - 0.25 : value));
+    const { findings } = await auditRun(folder, { text, recompute: async () => recomputer(wrong) });
     expect(findings).toHaveLength(2);
-    expect(findings[0]).toContain('[logprob-bits] step 2, group 0, member 0');
+    expect(findings[1]).toMatch(
+      /^rollouts\/step-000002\.jsonl line 2: \[logprob-bits\] step 2, group 0, member 1 \(.*\) at token \d+: found sampled -[\d.]+ \(0x[0-9a-f]{8}\); wanted -[\d.]+ \(0x[0-9a-f]{8}\), as recomputed$/,
+    );
+    const within = await auditRun(folder, { text, recompute: async () => recomputer(wrong, 0.26) });
+    expect(within.findings).toEqual([]);
+    const beyond = await auditRun(folder, { text, recompute: async () => recomputer(wrong, 0.2) });
+    expect(beyond.findings[0]).toContain(', as recomputed, within 0.2');
+  });
+
+  test('says which steps it could not recompute, and why', async () => {
+    await writeRun();
+    const seen: unknown[] = [];
+    const partial = recomputer(recompute);
+    const { recomputed, notes } = await auditRun(folder, {
+      text,
+      recompute: async ({ config, entries }) => ({
+        ...partial,
+        async logprobs(episodes, weights) {
+          seen.push(weights);
+          return weights.step === 0 ? partial.logprobs(episodes, weights) : `no weights of ${entries.length} entries`;
+        },
+        basis: `on ${config.steps} steps`,
+      }),
+    });
+    expect({ recomputed, notes }).toEqual({
+      recomputed: 2,
+      notes: ['on 2 steps', 'log-probs of step 2 not recomputed: no weights of 5 entries'],
+    });
+    expect(seen).toEqual([
+      { step: 0, adapterSha256: null },
+      { step: 1, adapterSha256: adapter(1) },
+    ]);
   });
 
   test('finds rollouts of other weights, of another task, and a member too few', async () => {

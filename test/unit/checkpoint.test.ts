@@ -31,7 +31,8 @@ const codeOf = (promise: Promise<unknown>) =>
 describe('a sealed checkpoint', () => {
   test('comes back byte for byte, under the hash of its seal', async () => {
     const { storage, checkpoint, at } = await sealed();
-    expect(checkpoint).toEqual({ ...checkpointContent(64), folder: FOLDER, sealSha256: checkpoint.sealSha256 });
+    const { sealSha256 } = checkpoint;
+    expect(checkpoint).toEqual({ ...checkpointContent(64), folder: FOLDER, sealSha256, canary: null });
     expect(checkpoint.sealSha256).toBe(sha256Hex(readFileSync(at('seal.json'))));
     expect(await verifyCheckpoint(storage, FOLDER, checkpoint.sealSha256)).toEqual(checkpoint);
   });
@@ -60,6 +61,22 @@ describe('a sealed checkpoint', () => {
     for (const [name, { bytes, sha256 }] of Object.entries(seal.files)) {
       expect([readFileSync(at(name)).length, sha256Hex(readFileSync(at(name)))]).toEqual([bytes, sha256]);
     }
+  });
+
+  test('seals a canary beside the four files, and is accepted without one', async () => {
+    const canary = new TextEncoder().encode('{"schema":"shaderl.canary/1"}');
+    const { storage, checkpoint, at } = await sealed({ ...checkpointContent(64), canary });
+    expect(checkpoint.canary).toEqual(canary);
+    const { files } = JSON.parse(readFileSync(at('seal.json'), 'utf8')) as { files: Record<string, unknown> };
+    expect(files['canary.json']).toEqual({ bytes: canary.length, sha256: sha256Hex(canary) });
+    expect(checkpoint.sealSha256).not.toBe((await sealed()).checkpoint.sealSha256);
+    writeFileSync(at('canary.json'), '{"schema":"shaderl.canary/2"}');
+    expect(await codeOf(verifyCheckpoint(storage, FOLDER))).toBe('digest-mismatch');
+    rmSync(at('canary.json'));
+    expect(await codeOf(verifyCheckpoint(storage, FOLDER))).toBe('missing-file');
+    const older = await sealed();
+    writeFileSync(older.at('canary.json'), canary);
+    expect(await codeOf(verifyCheckpoint(older.storage, FOLDER))).toBe('unsealed-file');
   });
 
   test('is not replaced', async () => {

@@ -4,8 +4,8 @@ import { cliPage, cliPagePath } from '../../tools/cli-page.ts';
 import { runCli } from '../support/cli-terminal.ts';
 
 const names = (
-  'quickstart doctor qualify sample score train evaluate compare audit merge report prepare verify-plan run status ' +
-  'verify inspect serve-env smoke-env bench'
+  'quickstart doctor qualify sample score train evaluate compare audit merge report prepare verify-plan run queue status ' +
+  'verify inspect serve-env smoke-env serve-model bench'
 ).split(' ');
 
 describe.each(names)('shaderl %s --help', (name) => {

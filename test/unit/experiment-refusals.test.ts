@@ -176,7 +176,7 @@ describe('refused, with the file and both values named, and nothing lost:', () =
       },
     });
     const error = await refusal(attempt(plan, once, { change }));
-    expect(error).toMatchObject({ name: 'EvaluationError', code: 'lost-samples' });
+    expect(error).toMatchObject({ name: 'EnvError', code: 'lost-samples' });
     expect(await attempt(plan, again)).toMatchObject({ status: 'finished' });
     expect(await contentOf(plan)).toBe(wholeContent);
   });

@@ -1,5 +1,6 @@
 // One process of the resume qualification: takes one order from its parent, runs a training in a folder, and answers.
 // Not the comparison. Invariant: it ends with its parent, so that no left-over process writes beside a later attempt.
+import type { EnvironmentChoice } from '../../src/environments/service/choice.ts';
 import { errorToPlain, type PlainError } from '../../src/lib/errors.ts';
 import { resolveRunConfig } from '../../src/run-config.ts';
 import { trainRun } from '../train-node.ts';
@@ -11,6 +12,8 @@ export interface BranchOrder {
   resume: boolean;
   /** Ask to stop after this step. */
   stopAfter: number | null;
+  /** In process by default. */
+  environment?: EnvironmentChoice;
 }
 
 export type BranchNotice =
@@ -26,12 +29,13 @@ process.on('SIGTERM', () => {});
 process.on('SIGINT', () => {});
 process.on('disconnect', () => process.exit(1));
 
-process.once('message', async ({ config, folder, resume, stopAfter }: BranchOrder) => {
+process.once('message', async ({ config, folder, resume, stopAfter, environment }: BranchOrder) => {
   try {
     let reached = 0;
     const outcome = await trainRun(await resolveRunConfig(config, 'the qualification'), {
       resume,
       folder,
+      ...(environment ? { environment } : {}),
       shouldStop: () => stopAfter !== null && reached >= stopAfter,
       progress: {
         onStep: (step, steps, metrics) => {

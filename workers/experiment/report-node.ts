@@ -5,6 +5,7 @@
 import { join, resolve } from 'node:path';
 import { parseEvaluation } from '../../src/evaluation/results.ts';
 import { compareSuite } from '../../src/experiment/assessment.ts';
+import { BASELINE_STAGES, parseSidecar, sidecarFile } from '../../src/experiment/baseline.ts';
 import { EVIDENCE } from '../../src/experiment/context.ts';
 import { requireEvidence } from '../../src/experiment/evidence.ts';
 import { loadPlan } from '../../src/experiment/freeze-node.ts';
@@ -100,6 +101,13 @@ export async function experimentReport(dir: string): Promise<ExperimentReport> {
     const { file, tensor, index } = flippedBitSeen;
     qualification = { flippedBitSeen: `${file}, ${tensor}, index ${index}` };
   }
+  const baselines: ReportSources['baselines'] = [];
+  for (const stage of BASELINE_STAGES) {
+    if (!plan.matched || !done.has(stage)) continue;
+    const file = sidecarFile(stage);
+    const { suite, reused, reason } = parseSidecar(await storage.readText(file), `${folder}/${file}`);
+    baselines.push({ suite, reused, reason });
+  }
   let recommendation: ReportSources['recommendation'] = null;
   let verdict: RetentionVerdict | null = null;
   if (kept) {
@@ -122,6 +130,7 @@ export async function experimentReport(dir: string): Promise<ExperimentReport> {
     retention: kept && verdict ? { comparison: kept, verdict } : null,
     recommendation,
     inspection,
+    baselines,
   });
 }
 

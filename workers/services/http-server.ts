@@ -1,7 +1,13 @@
 // A small HTTP server with the manners of FastAPI under uvicorn: exact routes, 404, 405 with allow, 307 for a slash
 // too many. Not a framework, and not hono: the quirks of the recorded servers need the raw request. Invariant: it
 // listens on the given host alone, and `stop` leaves no socket open.
-import { createServer, type IncomingMessage, type Server, type ServerResponse } from 'node:http';
+import {
+  createServer,
+  type IncomingHttpHeaders,
+  type IncomingMessage,
+  type Server,
+  type ServerResponse,
+} from 'node:http';
 import type { AddressInfo, Socket } from 'node:net';
 import type { Duplex } from 'node:stream';
 import { EnvError } from '../../src/lib/errors.ts';
@@ -21,6 +27,8 @@ export interface ServerRequest {
   contentType: string | null;
   cookie: string | null;
   host: string;
+  /** All headers, with lower-case names. */
+  headers: IncomingHttpHeaders;
   body: string;
 }
 
@@ -106,6 +114,7 @@ export async function startHttpService(options: HttpServiceOptions): Promise<Htt
         contentType: request.headers['content-type'] ?? null,
         cookie: request.headers.cookie ?? null,
         host: request.headers.host ?? 'localhost',
+        headers: request.headers,
         body,
       });
       write(response, request.method, reply);

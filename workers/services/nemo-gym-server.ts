@@ -10,6 +10,7 @@ import {
   type WireValue,
 } from '../../src/environments/service/wire-json.ts';
 import { readBody, requireBody } from './fastapi-body.ts';
+import type { Faults } from './fault-switches.ts';
 import {
   jsonReply,
   type Route,
@@ -18,6 +19,7 @@ import {
   type ServerRequest,
   startHttpService,
 } from './http-server.ts';
+import { createMcpExposure, type McpExposure, type McpTool } from './nemo-gym-mcp.ts';
 import { aggregateMetrics } from './nemo-gym-metrics.ts';
 import type { ServiceHandle } from './openenv-server.ts';
 import { type Field, issueList, list, type Model, nested, RaisedInValidator, ValidationError } from './pydantic.ts';
@@ -61,6 +63,9 @@ export interface NemoGymServerOptions {
   port?: number;
   /** Key of the cookies' signature; random by default. Upstream uses the cookie's name. */
   secret?: string;
+  faults?: Faults;
+  /** Tools that are offered over MCP too; none by default. */
+  mcpTools?: readonly McpTool[];
   now?: () => number;
   newSessionId?: () => string;
   keepAliveMs?: number;
@@ -141,7 +146,45 @@ export const rowModel = (
   },
 });
 
-function routesOf(server: ResourcesServer, sessionId: string): Route[] {
+/** The offer of MCP in the reply to seeding, and the tools behind it: their handlers, without the routes. */
+function exposeOverMcp(server: ResourcesServer, secret: string, tools: readonly McpTool[]): McpExposure {
+  return createMcpExposure({
+    serverName: server.name,
+    secret,
+    tools,
+    async call(tool, args, sessionId, request) {
+      const { model, run } = server.tools[tool]!;
+      try {
+        const inner = { ...request, path: `/${tool}`, body: emitWireJson(args) };
+        const { status, body } = resultReply(
+          await run(model ? readModel(inner, model) : args, sessionId, inner),
+          'refuse',
+        );
+        return { text: body, error: status >= 300 };
+      } catch (error) {
+        const from = (code: number, detail: string) => ({
+          text: `HTTP ${code} from POST /${tool}: ${detail}`,
+          error: true,
+        });
+        if (error instanceof HttpError) return from(error.status, error.detail);
+        if (error instanceof ValidationError) return from(422, emitWireJson(issueList(error.issues, true)));
+        return from(500, error instanceof Unhandled ? error.repr : exceptionRepr(error));
+      }
+    },
+  });
+}
+
+/** A seed handler whose reply has the offer. */
+const offering = (seed: Handler, mcp: McpExposure): Handler => ({
+  model: seed.model,
+  async run(body, sessionId, request) {
+    const result = await seed.run(body, sessionId, request);
+    if ('json' in result && result.json instanceof Map) result.json.set('mcp', mcp.metadata(sessionId));
+    return result;
+  },
+});
+
+function routesOf(server: ResourcesServer, sessionId: string, mcp: McpExposure | null): Route[] {
   const guarded =
     (run: (request: ServerRequest) => Promise<ServerReply> | ServerReply) =>
     async (request: ServerRequest): Promise<ServerReply> => {
@@ -165,7 +208,7 @@ function routesOf(server: ResourcesServer, sessionId: string): Route[] {
     { method: 'GET', path: '/', run: () => jsonReply(200, '{"status":"ok"}') },
     ...Object.entries(server.tools).map(([name, tool]) => handler(`/${name}`, tool)),
   ];
-  if (server.seed) routes.push(handler('/seed_session', server.seed));
+  if (server.seed) routes.push(handler('/seed_session', mcp ? offering(server.seed, mcp) : server.seed));
   const { verify } = server;
   if (verify) {
     const mode = emitWireJson(server.reverifyMode ?? 'unknown');
@@ -197,6 +240,8 @@ export async function serveNemoGym(options: NemoGymServerOptions): Promise<Servi
   const now = options.now ?? (() => Date.now());
   const newSessionId = options.newSessionId ?? randomUUID;
 
+  const mcp = options.mcpTools ? exposeOverMcp(server, secret, options.mcpTools) : null;
+
   async function handle(request: ServerRequest): Promise<ServerReply> {
     const seconds = Math.floor(now() / 1000);
     const cookie = cookieValue(request.cookie, cookieName);
@@ -212,7 +257,9 @@ export async function serveNemoGym(options: NemoGymServerOptions): Promise<Servi
             return resultReply(await catchAll(value, sessionId, unrouted), 'refuse');
           }
         : undefined;
-      const reply = await routeRequest(routesOf(server, sessionId), inner, any).catch((error: unknown) => {
+      const atMcp = mcp !== null && /^\/mcp(\/|$)/.test(inner.path);
+      const answer = atMcp ? mcp.answer(inner) : routeRequest(routesOf(server, sessionId, mcp), inner, any);
+      const reply = await answer.catch((error: unknown) => {
         if (error instanceof HttpError) return jsonReply(error.status, emitWireJson(toWire({ detail: error.detail })));
         throw error;
       });
@@ -228,7 +275,7 @@ export async function serveNemoGym(options: NemoGymServerOptions): Promise<Servi
     host: options.host ?? '127.0.0.1',
     port: options.port ?? 0,
     keepAliveMs: options.keepAliveMs ?? 30_000,
-    handle,
+    handle: options.faults ? options.faults.http(handle) : handle,
   });
   return {
     url: http.url,

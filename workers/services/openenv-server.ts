@@ -1,6 +1,7 @@
 // An OpenEnv environment server: HTTP, /ws and /mcp over one environment class.
 // Not the environment. Invariant: `stop` closes every socket with 1012 and every environment; nothing outlives it.
 import { randomUUID } from 'node:crypto';
+import type { Faults } from './fault-switches.ts';
 import { routeRequest, startHttpService } from './http-server.ts';
 import type { EnvironmentClass } from './openenv-environment.ts';
 import { openEnvRoutes } from './openenv-routes.ts';
@@ -24,6 +25,8 @@ export interface OpenEnvServerOptions {
   pingMs?: number | null;
   /** For the answer to a close frame; 10 s by default. */
   closeMs?: number;
+  /** Faults of the socket /ws and /mcp. */
+  faults?: Faults;
   /** Without the HTTP routes reset, step and state. */
   production?: boolean;
 }
@@ -56,6 +59,7 @@ export async function serveOpenEnv(options: OpenEnvServerOptions): Promise<Servi
     environment,
     slots,
     rpcContext,
+    ...(options.faults ? { faults: options.faults } : {}),
     times: { pingMs: options.pingMs === undefined ? 20_000 : options.pingMs, closeMs: options.closeMs ?? 10_000 },
   });
   const routes = openEnvRoutes(environment, options.production ?? false, () => rpcContext(null));

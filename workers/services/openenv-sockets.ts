@@ -11,6 +11,7 @@ import {
   WireJsonError,
   type WireMap,
 } from '../../src/environments/service/wire-json.ts';
+import type { Faults } from './fault-switches.ts';
 import type { EnvironmentClass } from './openenv-environment.ts';
 import { answerText, errorFrame } from './openenv-messages.ts';
 import { answerRpc, RPC, type RpcContext, refusedRpc, rpcError } from './openenv-rpc.ts';
@@ -39,6 +40,7 @@ export interface SocketsOptions {
   slots: Slots;
   times: SocketTimes;
   rpcContext(own: Slot | null): RpcContext;
+  faults?: Faults;
 }
 
 type Step = { done: false; text: string } | { done: true; text: string | null };
@@ -105,7 +107,11 @@ function keepAlive(socket: WebSocket, pingMs: number): () => void {
   return () => clearInterval(timer);
 }
 
-async function serveSocket(socket: WebSocket, endpoint: Endpoint, { slots, times }: SocketsOptions): Promise<void> {
+async function serveSocket(
+  socket: WebSocket,
+  endpoint: Endpoint,
+  { slots, times, faults }: SocketsOptions,
+): Promise<void> {
   const queue: (string | null)[] = [];
   let gone = false;
   let wake: (() => void) | null = null;
@@ -143,7 +149,12 @@ async function serveSocket(socket: WebSocket, endpoint: Endpoint, { slots, times
         });
       }
       if (gone) return;
-      const step = await endpoint.loop(queue.shift()!, slot);
+      const frame = queue.shift()!;
+      const run = () => endpoint.loop(frame, slot);
+      const over: Step = { done: true, text: null };
+      const step = faults
+        ? await faults.frame<Step>(frame, socket, over, run, (text) => ({ done: false, text }))
+        : await run();
       if (step.text !== null) socket.send(step.text, PLAIN);
       if (step.done) return;
     }

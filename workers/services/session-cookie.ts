@@ -8,9 +8,19 @@ export const MAX_AGE_S = 1_209_600;
 
 const base64url = (bytes: Buffer): string => bytes.toString('base64url');
 
+/** The key that was derived last: a server has one secret, and signs and checks with it in every exchange. */
+let derived: { secret: string; key: Buffer } | null = null;
+
+function keyOf(secret: string): Buffer {
+  if (derived?.secret !== secret) {
+    derived = { secret, key: createHash('sha1').update(`itsdangerous.Signer${'signer'}${secret}`, 'utf8').digest() };
+  }
+  return derived.key;
+}
+
 /** itsdangerous Signer with its default salt and key derivation (`django-concat`), SHA-1. */
 function signature(secret: string, value: string): string {
-  const key = createHash('sha1').update(`itsdangerous.Signer${'signer'}${secret}`, 'utf8').digest();
+  const key = keyOf(secret);
   return base64url(createHmac('sha1', key).update(value, 'latin1').digest());
 }
 

@@ -6,9 +6,17 @@ import type { Deadlines } from '../service/deadlines.ts';
 import { excerpt, fault } from '../service/faults.ts';
 import type { HttpReply, HttpTransport } from '../service/transport.ts';
 
+/** What one request has of its own. */
+export interface OwnSending {
+  /** Deadline of the reply; that of the client by default. */
+  replyMs?: number;
+  /** Beside cookie and content type, which are the exchange's. */
+  headers?: Readonly<Record<string, string>>;
+}
+
 export interface Exchange {
   /** One request, once. Rejects with a fault; any status is a reply. */
-  send(doing: string, method: 'GET' | 'POST', path: string, body: string | null, replyMs?: number): Promise<HttpReply>;
+  send(doing: string, method: 'GET' | 'POST', path: string, body: string | null, own?: OwnSending): Promise<HttpReply>;
   /** The session id that the server's own cookie names, for the record. */
   sessionId(): string | null;
 }
@@ -47,10 +55,10 @@ export function createExchange(base: string, http: HttpTransport, deadlines: Dea
   }
 
   return {
-    async send(doing, method, path, body, replyMs = deadlines.replyMs) {
+    async send(doing, method, path, body, { replyMs = deadlines.replyMs, headers: own } = {}) {
       const url = `${base}${path}`;
       const cookie = await jar.getCookieString(url);
-      const headers: Record<string, string> = { accept: '*/*' };
+      const headers: Record<string, string> = { accept: '*/*', ...own };
       if (cookie !== '') headers['cookie'] = cookie;
       if (body !== null) headers['content-type'] = 'application/json';
       const reply = await http(doing, { method, url, headers, body }, { connectMs: deadlines.connectMs, replyMs });

@@ -86,7 +86,9 @@ export async function openGymnasium(
       // Without the opt-in close the server has no way to end a session; one that is over holds nothing more.
       if (!first.info.supports_explicit_close) return over !== null;
       const at = `closing session ${sessionId}`;
-      const reply = await exchange.send(at, 'POST', '/close', JSON.stringify(row), closeMs).catch(() => null);
+      const reply = await exchange
+        .send(at, 'POST', '/close', JSON.stringify(row), { replyMs: closeMs })
+        .catch(() => null);
       return reply !== null && reply.status < 300;
     },
   };

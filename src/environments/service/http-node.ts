@@ -13,6 +13,7 @@ const MAX_REPLY_BYTES = 100 * 1024 * 1024;
 function readReply(doing: string, reply: IncomingMessage, settle: (outcome: HttpReply | Error) => void): void {
   const chunks: Buffer[] = [];
   let size = 0;
+  let whole = false;
   reply.on('data', (chunk: Buffer) => {
     chunks.push(chunk);
     size += chunk.length;
@@ -24,9 +25,13 @@ function readReply(doing: string, reply: IncomingMessage, settle: (outcome: Http
   const cutOff = (cause?: Error): void =>
     settle(fault('service-lost', { doing, found: `the reply ended after ${size} bytes`, wanted: 'all of it' }, cause));
   reply.on('error', cutOff);
-  reply.on('close', () => cutOff());
+  // Every reply closes; making an error of it each time would cost more than the rest of reading it.
+  reply.on('close', () => {
+    if (!whole) cutOff();
+  });
   reply.on('end', () => {
     if (!reply.complete) return cutOff();
+    whole = true;
     try {
       const text = new TextDecoder('utf-8', { fatal: true, ignoreBOM: true }).decode(Buffer.concat(chunks));
       const headers: Record<string, string> = {};

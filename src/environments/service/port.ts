@@ -67,6 +67,14 @@ interface Held {
   ended: boolean;
 }
 
+/** The numbers of one task's sessions. */
+interface TaskNumbers {
+  next: number;
+  /** Numbers of sessions that were lost, ascending. */
+  free: number[];
+  open: number;
+}
+
 /** Waits between attempts at a service that refuses or is full, in milliseconds; the last one repeats. */
 const BACKOFF_MS = [10, 20, 50, 100, 200, 500];
 
@@ -79,13 +87,18 @@ function isObjectText(text: string): boolean {
   }
 }
 
-/** Session ids are `<task id>#<n>`, n counting this port's openings of the task, as in process. */
+/**
+ * Session ids are `<task id>#<n>`, n counting the task's openings since none of its sessions was open, as in process. A
+ * session that was lost gives its number back: the rollout that is made again in its place has the id that it had.
+ */
 export function createServicePort(protocol: ServiceProtocol, options: ServicePortOptions): ServicePort {
   const { deadlines } = options;
   const admission = createAdmission(options.maxSessions);
   const fingerprints = createFingerprints();
   const sessions = new Map<string, Held>();
-  const openings = new Map<string, number>();
+  const numbers = new Map<string, TaskNumbers>();
+  /** The last opening waited in vain for a service that refuses: the next one does not wait all over again. */
+  let absent = false;
   const counts = { opened: 0, verified: 0, lost: 0, leaked: 0 };
 
   function find(doing: string, sessionId: string): Held {
@@ -125,31 +138,54 @@ export function createServicePort(protocol: ServiceProtocol, options: ServicePor
   }
 
   async function openPatiently(task: Task, sessionId: string): Promise<ServiceSession> {
-    const giveUpAt = performance.now() + deadlines.openMs;
+    const giveUpAt = performance.now() + (absent ? 0 : deadlines.openMs);
     for (let attempt = 0; ; attempt++) {
       try {
-        return await protocol.open(task, sessionId, admission);
+        const session = await protocol.open(task, sessionId, admission);
+        absent = false;
+        return session;
       } catch (error) {
         const wait = BACKOFF_MS[Math.min(attempt, BACKOFF_MS.length - 1)]!;
-        if (!neverStarted(error) || performance.now() + wait > giveUpAt) throw error;
-        await sleep(wait);
+        if (neverStarted(error) && performance.now() + wait <= giveUpAt) {
+          await sleep(wait);
+          continue;
+        }
+        absent = error instanceof EnvError && error.code === 'service-refused';
+        throw error;
       }
     }
+  }
+
+  function takeNumber(taskId: string): number {
+    const own = numbers.get(taskId) ?? { next: 1, free: [], open: 0 };
+    numbers.set(taskId, own);
+    own.open += 1;
+    return own.free.shift() ?? own.next++;
+  }
+
+  /** `again`: nothing came of the session, so its number is used once more. */
+  function returnNumber(sessionId: string, again: boolean): void {
+    const at = sessionId.lastIndexOf('#');
+    const own = numbers.get(sessionId.slice(0, at))!;
+    own.open -= 1;
+    if (again) own.free = [...own.free, Number(sessionId.slice(at + 1))].sort((a, b) => a - b);
+    // A number that is to be used again keeps its task: the member that it belongs to is opened next.
+    if (own.open === 0 && own.free.length === 0) numbers.delete(sessionId.slice(0, at));
   }
 
   return {
     async open(task) {
       const doing = `opening task ${task.id}`;
-      const opening = (openings.get(task.id) ?? 0) + 1;
-      openings.set(task.id, opening);
-      const sessionId = `${task.id}#${opening}`;
-      const release = await admission.acquire(deadlines.openMs, doing);
+      const sessionId = `${task.id}#${takeNumber(task.id)}`;
+      let release: () => void = () => {};
       let session: ServiceSession;
       try {
+        release = await admission.acquire(deadlines.openMs, doing);
         session = await openPatiently(task, sessionId);
       } catch (error) {
         if (protocol.keepsUnknownSessions && !neverStarted(error)) counts.leaked += 1;
         release();
+        returnNumber(sessionId, true);
         throw error;
       }
       const declared = new Set(session.tools.map((tool) => tool.function.name));
@@ -167,6 +203,7 @@ export function createServicePort(protocol: ServiceProtocol, options: ServicePor
         await fingerprints.check(doing, task.id, session.messages, session.tools);
       } catch (error) {
         await end(held);
+        returnNumber(sessionId, true);
         throw error;
       }
       counts.opened += 1;
@@ -218,6 +255,7 @@ export function createServicePort(protocol: ServiceProtocol, options: ServicePor
     async close(sessionId) {
       const held = find('closing', sessionId);
       sessions.delete(sessionId);
+      returnNumber(sessionId, held.lost !== null);
       await end(held);
     },
 

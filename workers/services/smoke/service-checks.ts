@@ -32,7 +32,7 @@ function jsonOrText(text: string): unknown {
 
 /** What a plan pins of a service that it did not start: its metadata and schema answers. */
 export async function readIdentity({ protocol, get }: SmokeContext): Promise<ServiceIdentity> {
-  const paths = protocol === 'openenv' ? ['/health', '/metadata', '/schema'] : ['/', '/reverify_mode'];
+  const paths = protocol === 'openenv' ? ['/health', '/metadata', '/schema'] : ['/', '/reverify_mode', '/openapi.json'];
   const digests: Record<string, string> = {};
   let metadata: unknown = null;
   for (const path of paths) {

@@ -1,0 +1,219 @@
+// The service that an arm's environment is: what a recipe says of it, and what a plan pins of it.
+// Not a process and not a client. Pure: opens nothing. Invariant: what is pinned is enough to tell another service, an
+// altered one and one at another place from the one that was proven.
+import { z } from 'zod';
+import { SERVICE_PROTOCOLS, type ServiceProtocolName } from '../environments/service/choice.ts';
+import { sha256Text } from '../journal-events.ts';
+import { PlanError } from '../lib/errors.ts';
+
+/** Stands for a free port that is chosen whenever the service is started. */
+export const PORT = '{port}';
+/** Copy of the smoke proof in the plan's folder. */
+export const PROOF_FILE = 'proof/smoke.json';
+
+const milliseconds = z.number().gt(0);
+const seconds = z.number().gt(0).max(3600);
+
+export const serviceSection = z.strictObject({
+  /** http(s)://host:port; with `command`, where it will listen, and null is `http://127.0.0.1:{port}`. */
+  url: z.string().nullable().default(null),
+  /** Starts the service: an argument vector, without a shell. `url` and this null: the program's reference service. */
+  command: z.array(z.string().min(1)).min(1).nullable().default(null),
+  /** Where the command runs; null is the folder of the recipe. */
+  cwd: z.string().min(1).nullable().default(null),
+  /** Further files whose bytes a plan pins, e.g. the service's source. Those that the command names are pinned anyway. */
+  files: z.array(z.string().min(1)).default([]),
+  /** Answers 200 as soon as the service can be used; null is what the protocol has for it. */
+  healthPath: z.string().startsWith('/').nullable().default(null),
+  healthDeadlineSeconds: seconds.default(60),
+  /** Between SIGTERM and SIGKILL. */
+  stopDeadlineSeconds: seconds.default(10),
+  /** Sessions at once: all rollouts of a step must have one each. */
+  maxSessions: z.int().min(1).max(1024).default(32),
+  /** Milliseconds; what is left out is as in docs/environments.md. */
+  deadlines: z
+    .strictObject({
+      connectMs: milliseconds.optional(),
+      sendMs: milliseconds.optional(),
+      replyMs: milliseconds.optional(),
+      closeMs: milliseconds.optional(),
+      openMs: milliseconds.optional(),
+    })
+    .prefault({}),
+});
+export type ServiceSection = z.infer<typeof serviceSection>;
+
+const file = z.strictObject({ path: z.string(), bytes: z.int().min(0), sha256: sha256Text });
+
+const ownedCommand = z.strictObject({
+  /** As it is run, with `{port}` where a port is filled in; the first member is an absolute path. */
+  command: z.array(z.string()).min(1),
+  cwd: z.string(),
+  executable: file,
+  /** Files that the command or the recipe names, absolute paths. */
+  files: z.array(file),
+  /** Name -> version: the interpreter, and the packages that it would load. */
+  packages: z.record(z.string(), z.string()),
+});
+export type OwnedCommand = z.infer<typeof ownedCommand>;
+
+export const planService = z.strictObject({
+  protocol: z.enum(SERVICE_PROTOCOLS),
+  /** With `{port}` if the port is chosen at each start. */
+  url: z.string(),
+  /** Null: somebody else keeps the service running. */
+  owned: ownedCommand.nullable(),
+  /** What it answered: path -> SHA-256 of `status body`, and its metadata. */
+  identity: z.strictObject({ digests: z.record(z.string(), sha256Text), metadata: z.unknown() }),
+  /** Bytes of the smoke proof, copied into the plan's folder. */
+  proof: file,
+});
+export type PlanService = z.infer<typeof planService>;
+
+export type PinnedIdentity = PlanService['identity'];
+
+/** Rules between fields, as [key, value found, what was wanted]. */
+export function serviceContradictions({ url, command, cwd, files }: ServiceSection): [string, unknown, string][] {
+  const found: [string, unknown, string][] = [];
+  const plain = url?.replace(PORT, '1') ?? 'http://h:1';
+  if (!/^https?:\/\/[^/?#@]+\/?$/.test(plain) || !URL.canParse(plain)) {
+    found.push(['service.url', url, 'http(s)://host:port and nothing after it']);
+  }
+  const asks = command?.some((word) => word.includes(PORT)) ?? false;
+  if (command && (url === null || url.includes(PORT)) && !asks) {
+    found.push([
+      'service.command',
+      command,
+      `${PORT} in one of its words, or the port that it listens on in service.url`,
+    ]);
+  }
+  if (command && url !== null && !url.includes(PORT) && asks) {
+    found.push(['service.url', url, `${PORT} in it, as in service.command`]);
+  }
+  if (!command && url?.includes(PORT)) found.push(['service.url', url, 'a port, as nothing is started']);
+  if (!command && cwd !== null) found.push(['service.cwd', cwd, 'service.command beside it']);
+  if (!command && files.length > 0) found.push(['service.files', files, 'service.command beside it']);
+  return found;
+}
+
+/** The address with its port filled in. */
+export const withPort = (text: string, port: number | null) =>
+  port === null ? text : text.replaceAll(PORT, String(port));
+
+/** Proofs name these checks, and at least so many in all. */
+const LEAST_CHECKS = 12;
+const NEEDED = [
+  'service-identity',
+  'reset-isolation',
+  'concurrency',
+  'tool-parity',
+  'replay-parity',
+  'strict-score-parity',
+  'forged-history',
+  'verify-once',
+  'loss-of-service',
+];
+
+const proofSchema = z.looseObject({
+  schema: z.literal('shaderl.smoke/1'),
+  protocol: z.enum(SERVICE_PROTOCOLS),
+  url: z.string(),
+  service: z.strictObject({ digests: z.record(z.string(), sha256Text), metadata: z.unknown() }),
+  concurrency: z.int(),
+  checks: z.array(z.looseObject({ name: z.string(), ok: z.boolean() })),
+  passed: z.boolean(),
+});
+
+export interface ProofWanted {
+  protocol: ServiceProtocolName;
+  /** As in the plan. */
+  url: string;
+  sessions: number;
+  identity: PinnedIdentity;
+}
+
+/** An address up to its port, where the port is chosen at each start. */
+function placeOf(url: string, anyPort: boolean): string {
+  const { protocol, hostname, host } = new URL(url.replace(PORT, '1'));
+  return `${protocol}//${anyPort ? hostname : host}`;
+}
+
+/**
+ * Refuses a smoke proof that is not a completed one of this very service. `label` names the file. Throws PlanError
+ * `bad-proof`, `failed-proof`, `relocated-service`, `other-proof`, `small-proof`.
+ */
+export function requireProof(text: string, label: string, wanted: ProofWanted): void {
+  const refuse = (code: string, found: string, want: string, remedy: string) =>
+    new PlanError(code, `reading the smoke proof ${label}: found ${found}; wanted ${want}. ${remedy}`);
+  const again = `Prove the service with \`shaderl smoke-env --protocol ${wanted.protocol} --url ${wanted.url}\`.`;
+  let value: unknown;
+  try {
+    value = JSON.parse(text);
+  } catch (error) {
+    throw refuse('bad-proof', (error as Error).message, 'a shaderl.smoke/1 file', again);
+  }
+  const parsed = proofSchema.safeParse(value);
+  if (!parsed.success) {
+    const issue = parsed.error.issues[0]!;
+    throw refuse('bad-proof', `${issue.path.join('.')}: ${issue.message}`, 'a shaderl.smoke/1 file', again);
+  }
+  const { protocol, url, service, concurrency, checks, passed } = parsed.data;
+  if (protocol !== wanted.protocol) throw refuse('other-proof', `protocol ${protocol}`, wanted.protocol, again);
+  const failed = checks.find(({ ok }) => !ok);
+  if (failed || !passed) throw refuse('failed-proof', `check ${failed?.name} failed`, 'no failed check', again);
+  const names = new Set(checks.map(({ name }) => name));
+  const missing = NEEDED.find((name) => !names.has(name));
+  if (missing !== undefined || names.size < LEAST_CHECKS) {
+    const what = missing === undefined ? `${names.size} checks` : `no check ${missing}`;
+    throw refuse('bad-proof', what, `at least ${LEAST_CHECKS} checks, ${NEEDED.join(', ')} among them`, again);
+  }
+  const anyPort = wanted.url.includes(PORT);
+  if (placeOf(url, anyPort) !== placeOf(wanted.url, anyPort)) {
+    throw refuse(
+      'relocated-service',
+      `a proof of ${url}`,
+      wanted.url,
+      `A service elsewhere needs a new proof. ${again}`,
+    );
+  }
+  if (concurrency < wanted.sessions) {
+    const want = `at least service.maxSessions, ${wanted.sessions}`;
+    throw refuse(
+      'small-proof',
+      `${concurrency} sessions at once`,
+      want,
+      `Give smoke-env --concurrency ${wanted.sessions}.`,
+    );
+  }
+  const difference = identityDifference(wanted.identity, service);
+  if (difference) {
+    const { path, found, pinned } = difference;
+    throw refuse('other-proof', `${path} with SHA-256 ${found}`, `${pinned}, as the service answers now`, again);
+  }
+}
+
+/** The first path whose answer is another one. */
+export function identityDifference(
+  pinned: PinnedIdentity,
+  found: PinnedIdentity,
+): { path: string; pinned: string; found: string } | null {
+  const paths = [...new Set([...Object.keys(pinned.digests), ...Object.keys(found.digests)])].sort();
+  for (const path of paths) {
+    const [was, is] = [pinned.digests[path] ?? 'nothing', found.digests[path] ?? 'nothing'];
+    if (was !== is) return { path, pinned: was, found: is };
+  }
+  return null;
+}
+
+/** Refuses a service that is not the pinned one. Throws PlanError `service-changed`. */
+export function requireSameService(service: PlanService, url: string, found: PinnedIdentity, label: string): void {
+  const difference = identityDifference(service.identity, found);
+  if (!difference) return;
+  const said = JSON.stringify(found.metadata).slice(0, 200);
+  throw new PlanError(
+    'service-changed',
+    `checking ${label} against ${url}${difference.path}: found an answer with SHA-256 ${difference.found} ` +
+      `(metadata ${said}); the plan froze ${difference.pinned}. This is not the service that was proven: start that ` +
+      'one, or prove this one and prepare a new plan.',
+  );
+}
