@@ -1,14 +1,16 @@
 // One conversation turn from a policy: prefill, then token by token until a stop token or the limit.
 // Not a rollout: no tool is ever called. Invariant: the token stream is the record; text is derived from it, to show.
-import type { Gpu } from '../src/gpu/device.ts';
+import type { Gpu, KernelFamily } from '../src/gpu/device.ts';
 import { PlanError } from '../src/lib/errors.ts';
-import { type GpuAdapter, loadGpuAdapter } from '../src/model/adapter-gpu.ts';
+import { type AdapterLayout, type GpuAdapter, loadGpuAdapter } from '../src/model/adapter-gpu.ts';
 import { canaryPositions } from '../src/model/canary.ts';
 import { canarySettingOf, checkLoadedAdapter } from '../src/model/canary-measure.ts';
 import type { SamplingSettings } from '../src/model/head-draw.ts';
+import { loadFamilyWeights } from '../src/model/matrix-load.ts';
 import { type Policy, requireText, vocabularyOf } from '../src/model/open-node.ts';
 import { createStreamDecoder } from '../src/model/stream-decoder.ts';
-import { type GpuModel, type LoadOptions, loadWeights } from '../src/model/weights.ts';
+import { loadWarm } from '../src/model/warm-up.ts';
+import type { GpuModel, LoadOptions } from '../src/model/weights.ts';
 import type { TokenSource, TurnRecord } from '../src/rollout/episode.ts';
 import { createSampler, type Sampler } from '../src/rollout/sampler.ts';
 import { appendSampled, createStream } from '../src/rollout/stream.ts';
@@ -54,12 +56,13 @@ export function requirePositions(policy: Policy, tokens: number, what: string): 
 export async function loadCheckedAdapter(
   gpu: Gpu,
   policy: Policy,
+  family: KernelFamily,
   model: GpuModel,
   onNote: (text: string) => void,
 ): Promise<GpuAdapter | null> {
   if (!policy.adapter) return null;
   const adapter = loadGpuAdapter(gpu, model.architecture, policy.adapter);
-  const setting = canarySettingOf(gpu, 'portable', shadersSha256());
+  const setting = canarySettingOf(gpu, family, shadersSha256());
   onNote(await checkLoadedAdapter(gpu, model, policy.adapter, adapter, vocabularyOf(policy), setting));
   return adapter;
 }
@@ -68,6 +71,7 @@ export async function loadCheckedAdapter(
 export async function sampleText(
   gpu: Gpu,
   policy: Policy,
+  family: KernelFamily,
   request: SampleRequest,
   onText: (text: string) => void,
   onProgress: NonNullable<LoadOptions['onProgress']>,
@@ -77,10 +81,18 @@ export async function sampleText(
   const { promptIds, maxTokens, settings } = request;
   const length = promptIds.length + maxTokens;
   requirePositions(policy, length, `a prompt of ${promptIds.length} tokens and ${maxTokens} new ones`);
-  const model = await loadWeights(gpu, policy.files, { positions: Math.max(length, canaryPositions), onProgress });
-  const adapter = await loadCheckedAdapter(gpu, policy, model, onNote);
   const shape = { slots: 1, cacheLength: length, rows: Math.min(promptIds.length, PREFILL_ROWS) };
-  const sampler = createSampler(gpu, model, shape, settings, vocabularyOf(policy), adapter?.layout ?? null);
+  const samplerOf = (on: Gpu, of: GpuModel, layout: AdapterLayout | null) =>
+    createSampler(on, of, shape, settings, vocabularyOf(policy), layout);
+  const options = { positions: Math.max(length, canaryPositions), onProgress };
+  // Software adapters compile when a pipeline is first used, so nothing is gained there.
+  const { model } = gpu.identity.software
+    ? await loadFamilyWeights(gpu, policy.files, family, options)
+    : await loadWarm(gpu, policy.files, family, options, async (stage, empty) => {
+        await advance(samplerOf(stage, empty, null), 0, promptIds, request.seed);
+      });
+  const adapter = await loadCheckedAdapter(gpu, policy, family, model, onNote);
+  const sampler = samplerOf(gpu, model, adapter?.layout ?? null);
   sampler.use(adapter);
   const stream = createStream(promptIds);
   const decoder = createStreamDecoder(text, { hiddenIds: [...text.stopIds, ...text.endIds] });

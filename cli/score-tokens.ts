@@ -2,15 +2,17 @@
 // sampling and training use. Not an evaluation. Invariant: [tokens, vocabulary] never exists; the length of a pass
 // changes no bit.
 import { allocate, readF32, upload } from '../src/gpu/buffers.ts';
-import type { Gpu } from '../src/gpu/device.ts';
+import type { Gpu, KernelFamily } from '../src/gpu/device.ts';
 import { createRecorder } from '../src/gpu/recorder.ts';
 import { PlanError } from '../src/lib/errors.ts';
 import { canaryPositions } from '../src/model/canary.ts';
 import { recordForward } from '../src/model/forward.ts';
 import { chooseRows, createHead, headChunks, recordLogits } from '../src/model/head.ts';
 import { recordLogprobs } from '../src/model/head-draw.ts';
+import { loadFamilyWeights } from '../src/model/matrix-load.ts';
+import { runsFused } from '../src/model/matrix-weights.ts';
 import { type Policy, vocabularyOf } from '../src/model/open-node.ts';
-import { type LoadOptions, loadWeights } from '../src/model/weights.ts';
+import type { LoadOptions } from '../src/model/weights.ts';
 import { createWorkspace } from '../src/model/workspace.ts';
 import { loadCheckedAdapter, requirePositions } from './sample-text.ts';
 
@@ -41,6 +43,7 @@ function requireIds(policy: Policy, ids: readonly number[]): void {
 export async function scoreTokens(
   gpu: Gpu,
   policy: Policy,
+  family: KernelFamily,
   ids: readonly number[],
   temperature: number,
   onProgress: NonNullable<LoadOptions['onProgress']>,
@@ -51,17 +54,18 @@ export async function scoreTokens(
   // The last token predicts nothing that is asked for.
   const inputs = ids.slice(0, -1);
   requirePositions(policy, inputs.length, 'the sequence to score');
-  const model = await loadWeights(gpu, policy.files, {
+  const { model } = await loadFamilyWeights(gpu, policy.files, family, {
     positions: Math.max(inputs.length, canaryPositions),
     onProgress,
   });
-  const adapter = await loadCheckedAdapter(gpu, policy, model, onNote);
+  const adapter = await loadCheckedAdapter(gpu, policy, family, model, onNote);
   const rows = Math.min(inputs.length, PASS_ROWS);
   const workspace = createWorkspace(gpu, model.architecture, adapter?.layout ?? null, {
     rows,
     slots: 1,
     cacheLength: inputs.length,
     training: false,
+    fused: runsFused(gpu, model),
   });
   const head = createHead(gpu, model.architecture, rows, vocabulary);
   const targets = allocate(gpu, 'score.targets', rows * 4);

@@ -22,6 +22,7 @@ import { encodeCanary } from '../src/model/canary.ts';
 import { canarySettingOf, checkLoadedAdapter, makeCanary } from '../src/model/canary-measure.ts';
 import { loadFamilyWeights } from '../src/model/matrix-load.ts';
 import type { MatrixReport } from '../src/model/matrix-weights.ts';
+import { loadWarm } from '../src/model/warm-up.ts';
 import { ensureQualifiedDevice, requireQualifiedDevice } from '../src/qualification-node.ts';
 import { createSampler } from '../src/rollout/sampler.ts';
 import type { ResolvedRunConfig, RunConfig } from '../src/run-config.ts';
@@ -30,6 +31,7 @@ import { decodeTrainState, encodeTrainState } from '../src/train-state.ts';
 import { auditPorts } from './audit-ports.ts';
 import { spawnEnvironment } from './environment-node.ts';
 import { runVersions, shaderDigests, shadersSha256 } from './run-identity.ts';
+import { samplerShape, trainingRehearsal } from './run-rehearsal.ts';
 import { deviceFacts, runLength, startingAdapter, trainerOptions, trainerShape } from './run-trainer.ts';
 
 export interface TrainProgress {
@@ -175,18 +177,21 @@ export async function trainRun(run: ResolvedRunConfig, options: TrainRunOptions)
     await (options.qualify === 'here' ? ensureQualifiedDevice : requireQualifiedDevice)(gpu, config.kernels.family);
     const initial = await startingAdapter(config, base);
     const length = runLength(config, arch);
-    const { model, report } = await loadFamilyWeights(gpu, base.files, config.kernels.family, { positions: length });
+    // Software adapters compile when a pipeline is first used, so nothing is gained there.
+    const { family } = config.kernels;
+    const { model, report } = gpu.identity.software
+      ? await loadFamilyWeights(gpu, base.files, family, { positions: length })
+      : await loadWarm(
+          gpu,
+          base.files,
+          family,
+          { positions: length },
+          trainingRehearsal(config, initial.config, length, base.vocabulary),
+        );
     if (report) progress.onNote?.(matrixNote(report));
     const layout = adapterLayout(arch, initial.config);
-    const members = config.grpo.groupSize * config.grpo.groupsPerStep;
-    const sampler = createSampler(
-      gpu,
-      model,
-      { slots: members, cacheLength: length, rows: 1024 },
-      config.generation,
-      base.vocabulary,
-      layout,
-    );
+    const shape = samplerShape(config, length);
+    const sampler = createSampler(gpu, model, shape, config.generation, base.vocabulary, layout);
     const trainer = createTrainer(
       gpu,
       model,

@@ -1,5 +1,6 @@
 // `shaderl sample`: lets a policy say something, streamed as it comes.
 import { type Command, Option } from 'commander';
+import type { KernelFamily } from '../../src/gpu/device.ts';
 import { PlanError } from '../../src/lib/errors.ts';
 import type { ChatMessage } from '../../src/model/chat-template.ts';
 import type { Text } from '../../src/model/text.ts';
@@ -13,6 +14,7 @@ interface SampleOptions extends SamplingOptions {
   json?: boolean;
   model: string;
   adapter?: string;
+  family: KernelFamily;
   prompt?: string;
   raw?: boolean;
   messages?: string;
@@ -36,6 +38,7 @@ export function addSample(program: Command, openSession: OpenSession): void {
   })
     .requiredOption('--model <dir>', 'folder of a Hugging Face checkpoint with its tokenizer')
     .option('--adapter <dir>', 'folder of a PEFT LoRA adapter, such as a sealed checkpoint')
+    .addOption(new Option('--family <family>', 'kernel family').choices(['portable', 'matrix']).default('portable'))
     .addOption(
       new Option(
         '--prompt <text>',
@@ -62,6 +65,7 @@ export function addSample(program: Command, openSession: OpenSession): void {
         const result = await sampleText(
           gpu,
           policy,
+          options.family,
           { promptIds, maxTokens, seed, settings: { temperature, topK, topP, minP } },
           (piece) => {
             session.progress.clear();

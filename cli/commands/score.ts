@@ -1,5 +1,6 @@
 // `shaderl score`: the log-prob and entropy of every token of a given sequence.
 import { type Command, Option } from 'commander';
+import type { KernelFamily } from '../../src/gpu/device.ts';
 import { PlanError } from '../../src/lib/errors.ts';
 import { addCommand, numberOption } from '../command.ts';
 import { idsFile, readJsonFile } from '../input-files.ts';
@@ -11,6 +12,7 @@ interface ScoreOptions {
   json?: boolean;
   model: string;
   adapter?: string;
+  family: KernelFamily;
   ids?: string;
   text?: string;
   temperature: number;
@@ -30,6 +32,7 @@ export function addScore(program: Command, openSession: OpenSession): void {
   })
     .requiredOption('--model <dir>', 'folder of a Hugging Face checkpoint')
     .option('--adapter <dir>', 'folder of a PEFT LoRA adapter')
+    .addOption(new Option('--family <family>', 'kernel family').choices(['portable', 'matrix']).default('portable'))
     .addOption(new Option('--ids <file>', 'a JSON array of token ids').conflicts('text'))
     .option('--text <text>', 'a text, taken as it stands: no chat template')
     .addOption(numberOption('--temperature <t>', 'divides the logits', { above: 0 }, 1))
@@ -61,6 +64,7 @@ export function addScore(program: Command, openSession: OpenSession): void {
         const result = await scoreTokens(
           gpu,
           policy,
+          options.family,
           ids,
           options.temperature,
           (done, all) => session.progress.update(`loading ${formatBytes(done)} of ${formatBytes(all)}`),

@@ -4,29 +4,14 @@ import { openShape } from '../../bench/models.ts';
 import { rehearsalOf } from '../../bench/rehearsal.ts';
 import { settingsFor } from '../../bench/settings.ts';
 import { defaultLora } from '../../src/doctor.ts';
-import type { Gpu, KernelFamily } from '../../src/gpu/device.ts';
+import type { KernelFamily } from '../../src/gpu/device.ts';
 import { familyKernels } from '../../src/kernels/matrix-index.ts';
 import { openModelFiles } from '../../src/model/model-files.ts';
 import { pipelinesOfWork } from '../../src/model/warm-up.ts';
+import { distant } from '../support/distant-gpu.ts';
 import { useGpu } from '../support/gpu.ts';
 
 const gpu = useGpu();
-const features = ['chromium-experimental-subgroup-matrix', 'shader-f16', 'subgroups', 'timestamp-query'];
-
-/** An adapter with the limits of an H200, as far as a rehearsal asks. */
-function distant({ identity, timeoutMs, check, wait, destroy }: Gpu): Gpu {
-  const limits = {
-    ...identity.limits,
-    maxBufferSize: 2 ** 40,
-    maxStorageBufferBindingSize: 2 ** 31 - 4,
-    maxComputeWorkgroupStorageSize: 49_152,
-    minStorageBufferOffsetAlignment: 16,
-  };
-  const device = { features: new Set(features), limits } as unknown as GPUDevice;
-  const other = { ...identity, software: false, subgroupSize: [32, 32] as [number, number], features, limits };
-  return { device, identity: other, timeoutMs, check, wait, destroy };
-}
-
 const uses = async (family: KernelFamily) => {
   const files = await openModelFiles(openShape('qwen3-1.7b').source);
   const settings = settingsFor(1.7e9, false);
