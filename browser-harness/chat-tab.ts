@@ -34,6 +34,7 @@ export function madeHere(episode: Episode): OpenedRollout {
     ...findingsOf(episode, null),
     advantage: null,
     advantageNote: 'no group',
+    loss: null,
   };
 }
 

@@ -48,6 +48,8 @@ export interface ReplayRequest {
   config: unknown;
   /** Score with the base model where no adapter has the recorded hash. */
   baseInstead: boolean;
+  /** A sealed adapter by its label, whatever sampled the rollout: how far the policy has moved. Null: what sampled it. */
+  chosen: string | null;
 }
 
 export interface ReplayResult {
@@ -69,6 +71,8 @@ export interface DeviceService {
     onRollout: (step: number, done: number, all: number) => void,
   ): Promise<TrainResult>;
   replay(request: ReplayRequest): Promise<ReplayResult>;
+  /** `lost` is called with a message whenever a device is lost, also between calls. */
+  watch(lost: (message: string) => void): Promise<void>;
   /** Whether a model is still there: a lost device takes it along. */
   hasModel(): Promise<boolean>;
 }

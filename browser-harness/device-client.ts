@@ -23,9 +23,53 @@ export const deviceState = {
 
 let remote: Remote<DeviceService> | null = null;
 
+let reportLoss: (error: Error) => void = () => {};
+
+/** Where the loss of a device is said, also of one that is idle. */
+export function onDeviceLost(report: (error: Error) => void): void {
+  reportLoss = report;
+}
+
+function lost(message: string): void {
+  deviceState.identity = null;
+  deviceState.model = null;
+  deviceState.changed.emit();
+  reportLoss(new Error(message));
+}
+
+/** Rejects if the worker does not start, or fails outside of a call: such a call would never end. */
+let failed: Promise<never> = new Promise(() => {});
+
 function service(): Remote<DeviceService> {
-  remote ??= wrap<DeviceService>(new DeviceWorker());
+  if (!remote) {
+    const worker = new DeviceWorker();
+    failed = new Promise((_, reject) => {
+      worker.addEventListener('error', ({ message }) => {
+        remote = null;
+        worker.terminate();
+        deviceState.identity = null;
+        deviceState.model = null;
+        const found = message || 'a worker that does not start';
+        reject(new Error(`running the device worker: found ${found}; wanted it to go on. Load the model again.`));
+      });
+    });
+    failed.catch(() => {});
+    remote = wrap<DeviceService>(worker);
+    void remote.watch(proxy(lost));
+  }
   return remote;
+}
+
+/** Runs work that is not the device worker's while the state says what is being done. */
+export async function exclusively<T>(doing: string, work: () => Promise<T>): Promise<T> {
+  deviceState.busy = doing;
+  deviceState.changed.emit();
+  try {
+    return await work();
+  } finally {
+    deviceState.busy = '';
+    deviceState.changed.emit();
+  }
 }
 
 /** Runs a call while the state says what is being done. */
@@ -33,11 +77,12 @@ export async function onDevice<T>(doing: string, call: (service: Remote<DeviceSe
   deviceState.busy = doing;
   deviceState.changed.emit();
   try {
-    deviceState.identity ??= await service().open();
-    return await call(service());
+    const own = service();
+    deviceState.identity ??= await Promise.race([own.open(), failed]);
+    return await Promise.race([call(own), failed]);
   } catch (error) {
     // A lost device is gone with its model; both are opened anew on the next use.
-    if (!(await service().hasModel())) {
+    if (remote && !(await remote.hasModel())) {
       deviceState.identity = null;
       deviceState.model = null;
     }

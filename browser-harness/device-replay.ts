@@ -21,8 +21,14 @@ interface Weights {
 }
 
 async function weightsOf(model: DeviceModel, request: ReplayRequest, config: RunConfig | null): Promise<Weights> {
-  const { episode, adapters, baseInstead } = request;
+  const { episode, adapters, baseInstead, chosen } = request;
   const arch = model.files.architecture;
+  if (chosen !== null) {
+    const [label, adapterConfig, weights] = adapters.find(([name]) => name === chosen)!;
+    const files = { 'adapter_config.json': adapterConfig, 'adapter_model.safetensors': weights };
+    const exact = (await sha256HexAsync(weights)) === episode.policy;
+    return { label, adapter: await loadAdapter(memorySource(label, files), arch), exact };
+  }
   if (episode.policy === 'base') return { label: 'the base model', adapter: null, exact: true };
   for (const [label, adapterConfig, weights] of adapters) {
     if ((await sha256HexAsync(weights)) !== episode.policy) continue;

@@ -29,6 +29,10 @@ function modelCard(page: Page): { element: HTMLElement; off: () => void } {
   });
   useEmbedded.disabled = !embedded.some(({ name }) => name.endsWith('.safetensors'));
   const picker = h('input', { type: 'file', webkitdirectory: true, multiple: true, id: 'folder' });
+  // So that the same folder can be picked again after a device was lost.
+  picker.addEventListener('click', () => {
+    picker.value = '';
+  });
   picker.addEventListener('change', () => {
     const files = [...(picker.files ?? [])];
     if (files.length > 0) loadModel({ label: 'the picked folder', files }).catch(page.report);

@@ -13,18 +13,41 @@ import { runTraining } from './device-train.ts';
 let gpu: Gpu | null = null;
 let model: DeviceModel | null = null;
 let queue: Promise<unknown> = Promise.resolve();
+let onLost: (message: string) => void = () => {};
 
 async function device(): Promise<Gpu> {
-  gpu ??= await openGpu();
-  return gpu;
+  if (gpu) return gpu;
+  const opened = await openGpu();
+  gpu = opened;
+  void opened.device.lost.then((info) => {
+    if (gpu === opened) {
+      gpu = null;
+      model = null;
+    }
+    onLost(lostText(info));
+  });
+  return opened;
 }
+
+function lostSoon({ device: { lost } }: Gpu): Promise<GPUDeviceLostInfo | null> {
+  return Promise.race([lost, new Promise<null>((resolve) => setTimeout(() => resolve(null), 500))]);
+}
+
+const lostText = ({ reason, message }: GPUDeviceLostInfo) =>
+  `using the GPU: found that the device was lost (${reason}: ${message}); wanted it to stay. The model that was on it ` +
+  'is gone; runs and rollouts are not. Load the model again: a new device is opened for it.';
 
 /** Runs a job after the ones before it. A device that failed is dropped with everything on it. */
 function inTurn<T>(job: (gpu: Gpu) => Promise<T>): Promise<T> {
   const result = queue.then(async () => {
+    let own: Gpu | null = null;
     try {
-      return await job(await device());
+      own = await device();
+      return await job(own);
     } catch (error) {
+      // What was under way fails before the loss itself is told, and with words that say nothing of it.
+      const lost = own && (await lostSoon(own));
+      if (lost) throw new Error(lostText(lost));
       try {
         gpu?.check();
       } catch {
@@ -54,6 +77,9 @@ const service: DeviceService = {
   chat: (request, onText) => inTurn((own) => runChat(own, requireModel(model), request, onText)),
   train: (request, onFile, onRollout) =>
     inTurn((own) => runTraining(own, requireModel(model), request, onFile, onRollout)),
+  async watch(lost) {
+    onLost = lost;
+  },
   hasModel: async () => model !== null,
   replay: (request) => inTurn((own) => runReplay(own, requireModel(model), request)),
 };

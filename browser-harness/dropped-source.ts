@@ -16,6 +16,17 @@ import { addRows, type RunSource } from './run-source.ts';
 
 const tokenizerNames = /^(tokenizer(_config)?\.json|chat_template\.jinja|generation_config\.json|config\.json)$/;
 
+/** Files that are read whole: a journal of 5,000 steps has some ten MiB. */
+const mostWhole = 256 * 2 ** 20;
+
+function requireSize({ name, size }: File): void {
+  if (size <= mostWhole) return;
+  throw new Error(
+    `found ${(size / 2 ** 20).toFixed(0)} MiB; wanted at most ${mostWhole / 2 ** 20} MiB in a file that is read whole. ` +
+      `Drop rollouts (.jsonl), which may be of any size, or open the run's folder with \`shaderl inspect\` in place of ${name}.`,
+  );
+}
+
 export interface DroppedRun {
   source: RunSource;
   /** Takes more files in; what they are is told by name and content. */
@@ -30,6 +41,7 @@ export function createDropped(name: string): DroppedRun {
     label: 'dropped files',
     config: null,
     journal: [],
+    experiment: null,
     faults: [],
     evaluations: [],
     checkpoints: [],
@@ -51,12 +63,14 @@ export function createDropped(name: string): DroppedRun {
   };
 
   async function take(file: File): Promise<void> {
+    const rollouts = file.name.endsWith('.jsonl') && !file.name.includes('journal');
+    if (!rollouts) requireSize(file);
     if (file.name.endsWith('.jsonl') && file.name.includes('journal')) {
       const follower = followJournal(file.name);
       await follower.update(new Uint8Array(await file.arrayBuffer()));
       source.journal = [...follower.entries];
       if (follower.fault !== null) source.faults.push(follower.fault);
-    } else if (file.name.endsWith('.jsonl')) {
+    } else if (rollouts) {
       addRows(source, { file: file.name, rows: await indexRollouts(blobFile(file.name, file)) });
     } else if (file.name === 'run-config.json') {
       source.config = runConfigSchema.parse(JSON.parse(await file.text()));

@@ -65,7 +65,8 @@ async function openRun(index: number, listed: { name: string; label: string }): 
     ...listed,
     config: parsed.success ? parsed.data : null,
     journal: journal.entries,
-    faults: journal.fault === null ? [] : [journal.fault],
+    experiment: overview.experiment,
+    faults: [...(journal.fault === null ? [] : [journal.fault]), ...(overview.experiment?.faults ?? [])],
     evaluations: overview.evaluations,
     checkpoints: overview.checkpoints,
     files: new Map(),
@@ -137,6 +138,9 @@ function apply(runs: readonly RunSource[], message: LiveMessage): void {
   if (message.kind === 'journal') {
     if (message.from <= source.journal.length) source.journal.splice(message.from, Infinity, ...message.entries);
     if (message.fault !== null && !source.faults.includes(message.fault)) source.faults.push(message.fault);
+  } else if (message.kind === 'experiment') {
+    source.experiment = message.experiment;
+    for (const fault of message.experiment.faults) if (!source.faults.includes(fault)) source.faults.push(fault);
   } else {
     source.evaluations = message.evaluations;
     source.checkpoints = message.checkpoints;
@@ -182,6 +186,8 @@ export async function openServed(): Promise<Served> {
       apply(runs, { kind: 'journal', run: index, from: 0, ...journal });
       const overview = await json<RunOverview>(`api/${index}/overview`);
       apply(runs, { kind: 'files', run: index, ...overview });
+      const { experiment } = overview;
+      if (experiment) apply(runs, { kind: 'experiment', run: index, experiment });
     }
   }
   connect();

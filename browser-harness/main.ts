@@ -5,6 +5,7 @@ import './style.css';
 import './tokens.css';
 import './views.css';
 import { compareView } from './compare-view.ts';
+import { onDeviceLost } from './device-client.ts';
 import { deviceView } from './device-view.ts';
 import { createEmitter, fill, h, select } from './dom.ts';
 import { createDropped, type DroppedRun } from './dropped-source.ts';
@@ -175,5 +176,6 @@ window.addEventListener('drop', (event) => {
   event.preventDefault();
   void addFiles([...(event.dataTransfer?.files ?? [])]).catch(report);
 });
+onDeviceLost(report);
 window.addEventListener('unhandledrejection', ({ reason }) => report(reason));
 start().catch(report);

@@ -6,6 +6,7 @@ import type { AuditContext } from '../src/audit/context.ts';
 import type { Finding } from '../src/audit/findings.ts';
 import { computeAdvantages } from '../src/grpo/advantages.ts';
 import { auditContexts, findingsOf } from '../src/inspect/audit-view.ts';
+import { type LossSettings, lossSettings } from '../src/inspect/clip-states.ts';
 import { readEpisode } from '../src/inspect/read-episode.ts';
 import type { EpisodeSummary, RolloutRow } from '../src/inspect/skim.ts';
 import { type TokenPiece, tokenPieces } from '../src/inspect/token-text.ts';
@@ -26,6 +27,8 @@ export interface OpenedRollout {
   /** Of the whole rollout, in its group; null with a reason. */
   advantage: number | null;
   advantageNote: string;
+  /** The run's loss; null where its configuration is not known. */
+  loss: LossSettings | null;
 }
 
 /** Whether an id is an added token: one whose own text is the token of that id. */
@@ -126,6 +129,7 @@ export async function openRollout(source: RunSource, file: string, line: number)
     ...findingsOf(episode, contextOf(source, episode)),
     advantage,
     advantageNote,
+    loss: source.config ? lossSettings(source.config) : null,
   };
 }
 

@@ -1,9 +1,11 @@
 // Files that a person picked, as a checkpoint's files. Read in ranges; nothing is copied or sent.
-// Invariant: files are named by their last part: a picked folder's own name does not count.
+// Invariant: files are named by their last part: a picked folder's own name does not count, nor do folders inside it.
 import { checkRange, type FileSource, missingFile } from '../src/model/file-source.ts';
 
 export function pickedSource(label: string, files: readonly File[]): FileSource {
-  const byName = new Map(files.map((file) => [file.name, file]));
+  const depth = (file: File) => file.webkitRelativePath.split('/').length;
+  const top = Math.min(...files.map(depth));
+  const byName = new Map(files.filter((file) => depth(file) === top).map((file) => [file.name, file]));
   const names = [...byName.keys()].sort();
   return {
     label,

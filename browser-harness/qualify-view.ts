@@ -5,6 +5,7 @@ import { callback, deviceState, hasWebGpu, onDevice } from './device-client.ts';
 import { button, download, fill, h } from './dom.ts';
 import { plural } from './format.ts';
 import { noWebGpu } from './no-webgpu.ts';
+import { opinionCard } from './opinion-card.ts';
 import type { View } from './page.ts';
 
 let latest: { qualification: Qualification; seconds: number } | null = null;
@@ -84,7 +85,7 @@ function resultNodes({ qualification, seconds }: NonNullable<typeof latest>): HT
   ];
 }
 
-export const qualifyView: View = (page, _params, main) => {
+export const qualifyView: View = (page, params, main) => {
   if (!hasWebGpu) {
     fill(main, h('h1', null, 'Qualify'), noWebGpu());
     return () => {};
@@ -108,6 +109,7 @@ export const qualifyView: View = (page, _params, main) => {
     start.disabled = deviceState.busy !== '';
   };
   update();
+  const opinion = opinionCard(page, params['against'] === 'tfjs');
   fill(
     main,
     h('h1', null, 'Qualify'),
@@ -123,7 +125,12 @@ export const qualifyView: View = (page, _params, main) => {
       h('div', { class: 'bar-line' }, start, status),
       result,
     ),
+    opinion.element,
   );
   if (latest) fill(result, resultNodes(latest));
-  return deviceState.changed.on(update);
+  const off = deviceState.changed.on(update);
+  return () => {
+    off();
+    opinion.off();
+  };
 };

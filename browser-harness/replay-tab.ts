@@ -2,7 +2,7 @@
 // Not the scoring (device-replay.ts). Invariant: the summary counts differing tokens by their bits.
 
 import { deviceState, onDevice } from './device-client.ts';
-import { button, checkbox, fill, h } from './dom.ts';
+import { button, checkbox, fill, h, labelled, select } from './dom.ts';
 import { number } from './format.ts';
 import { type OpenedRollout, openRollout } from './open-rollout.ts';
 import { runOf, type View } from './page.ts';
@@ -42,6 +42,7 @@ export const replayTab: View = (page, params, main) => {
   }
   const line = Number(params['line'] ?? 1);
   let baseInstead = false;
+  let chosen = '';
   const result = h('div', null);
 
   async function replay(): Promise<void> {
@@ -53,9 +54,9 @@ export const replayTab: View = (page, params, main) => {
       const whole = async (name: string) => files.read(name, 0, (await files.size(name))!);
       adapters.push([folder, await whole('adapter_config.json'), await whole('adapter_model.safetensors')]);
     }
-    const request = { episode: opened.episode, adapters, config: source!.config, baseInstead };
+    const request = { episode: opened.episode, adapters, config: source!.config, baseInstead, chosen: chosen || null };
     const found = await onDevice('replaying', (device) => device.replay(request));
-    const values = { logprobs: found.logprobs, entropies: found.entropies };
+    const values = { logprobs: found.logprobs, entropies: found.entropies, policy: found.policy };
     keepReplay(opened, values);
     const list = differences(opened, found.logprobs);
     const unequal = list.filter(({ size }) => size !== 0);
@@ -84,7 +85,13 @@ export const replayTab: View = (page, params, main) => {
       result,
       h(
         'p',
-        { 'data-result': 'replay', 'data-unequal': unequal.length, 'data-tokens': list.length },
+        {
+          'data-result': 'replay',
+          'data-unequal': unequal.length,
+          'data-tokens': list.length,
+          'data-most': worst.size,
+          'data-exact': String(found.exact),
+        },
         h('b', null, verdict),
         ` Weights: ${found.policy}.`,
       ),
@@ -93,7 +100,8 @@ export const replayTab: View = (page, params, main) => {
         : h(
             'p',
             { class: 'hint' },
-            'These are other weights than the recorded ones, so a difference says nothing about the device.',
+            'These are other weights than the recorded ones: the differences are how far the two policies are apart, ' +
+              'and say nothing about the device.',
           ),
       h(
         'p',
@@ -128,6 +136,16 @@ export const replayTab: View = (page, params, main) => {
         'div',
         { class: 'bar-line' },
         start,
+        labelled(
+          'Score with',
+          select(
+            [['', 'the ones that sampled it'], ...source.checkpoints.map((name) => [name, name] as const)],
+            chosen,
+            (value) => {
+              chosen = value;
+            },
+          ),
+        ),
         checkbox('use the base model if the weights were not sealed', false, (value) => {
           baseInstead = value;
         }),

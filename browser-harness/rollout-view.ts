@@ -1,6 +1,7 @@
 // The view of one rollout: its token stream by turns, each token's facts, calls, verdict and findings.
 // Not the group (group-view.ts). Invariant: the address names the rollout and the chosen token.
 import type { ToolCallRecord } from '../src/rollout/episode.ts';
+import { clipLegend } from './clip-display.ts';
 import { checkbox, fill, h, labelled, select } from './dom.ts';
 import { groupLines, type OpenedRollout, openRollout } from './open-rollout.ts';
 import { runOf, type View } from './page.ts';
@@ -100,7 +101,9 @@ export const rolloutView: View = (page, params, main) => {
       'aria-label': 'Token stream: arrow keys move from token to token',
     });
 
+    const clipNote = h('div', null);
     function paint(): void {
+      fill(clipNote, kept.scale === 'clip' || kept.scale === 'ratio' ? clipLegend(opened, replay) : null);
       const options = { scale: kept.scale, replay };
       stream.classList.toggle('show-mask', kept.mask);
       stream.classList.toggle('show-ws', kept.whitespace);
@@ -215,13 +218,14 @@ export const rolloutView: View = (page, params, main) => {
           sources.map(([name, label]) => h('span', { class: `tok src-${name}` }, label)),
         ),
       ),
+      clipNote,
       h(
         'div',
         { class: 'split' },
         stream,
         h(
           'aside',
-          { class: 'side', 'aria-label': 'Facts' },
+          { class: 'side', tabindex: 0, 'aria-label': 'Facts' },
           card.element,
           findingsCard(opened, (i) => choose(i, true)),
           verdictCard(opened),

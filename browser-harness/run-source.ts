@@ -1,6 +1,6 @@
 // One run as the views see it, wherever its files come from: a server, or files that were dropped on the page.
 // Not a cache of rollouts: lines are read when they are opened. Invariant: a fault of one file leaves the rest usable.
-import type { RolloutFileMatches, RolloutFileRows } from '../src/inspect/api.ts';
+import type { ExperimentOverview, RolloutFileMatches, RolloutFileRows } from '../src/inspect/api.ts';
 import type { RolloutRow } from '../src/inspect/skim.ts';
 import type { JournalEntry } from '../src/journal-events.ts';
 import type { FileSource } from '../src/model/file-source.ts';
@@ -13,6 +13,8 @@ export interface RunSource {
   readonly label: string;
   config: RunConfig | null;
   journal: JournalEntry[];
+  /** The experiment that the run is the training of; null for a run of its own. */
+  experiment: ExperimentOverview | null;
   /** What is wrong with the run's own files, for the banner; empty if nothing is. */
   faults: string[];
   evaluations: string[];

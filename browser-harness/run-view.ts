@@ -3,6 +3,7 @@
 import { chartData, charts, type RunPoints, runPoints, type StepData } from '../src/inspect/run-series.ts';
 import { type Chart, createChart, type Marker } from './curves.ts';
 import { fill, h } from './dom.ts';
+import { experimentCards, experimentHead, factsOf } from './experiment-card.ts';
 import { number, percent, plural, shortHash } from './format.ts';
 import { type Page, runOf, type View } from './page.ts';
 import { go, placeUrl } from './router.ts';
@@ -12,16 +13,18 @@ import { createVirtualList } from './virtual-list.ts';
 function facts(source: RunSource, points: RunPoints): [string, string][] {
   const { config } = source;
   const { start, end, steps } = points;
+  const experiment = factsOf(source);
   const device = start?.device ?? {};
   const name = [device['description'] || device['device'], device['dawn']].filter(Boolean).join(', ');
   const list: [string, string][] = [
+    ...(experiment ? experimentHead(source, experiment) : []),
     [
-      'Status',
+      experiment ? 'Training' : 'Status',
       end ? `${end.status}${end.reason ? `: ${end.reason}` : ''}` : start ? 'running, or stopped' : 'no journal',
     ],
     ['Steps', `${steps.length}${config ? ` of ${config.steps}` : ''}`],
   ];
-  if (start) {
+  if (start && !experiment) {
     list.push(['Device', `${name || 'not named'}, ${start.kernelFamily}`], ['Plan', shortHash(start.planSha256)]);
   }
   if (config) {
@@ -30,7 +33,10 @@ function facts(source: RunSource, points: RunPoints): [string, string][] {
       ['Model', config.model],
       ['Loss', `${grpo.loss}, beta ${grpo.beta}`],
       ['Rollouts a step', `${grpo.groupsPerStep} × ${grpo.groupSize}`],
-      ['Budget', `${generation.maxCompletionTokens} tokens, ${plural(generation.maxToolRounds, 'tool round')}`],
+      [
+        'Tokens a rollout',
+        `${generation.maxCompletionTokens} tokens, ${plural(generation.maxToolRounds, 'tool round')}`,
+      ],
     );
   }
   const seconds = steps.reduce((sum, step) => sum + Object.values(step.seconds).reduce((a, b) => a + b, 0), 0);
@@ -76,6 +82,7 @@ export const runView: View = (page: Page, params, main) => {
   const factList = h('dl', { class: 'facts' });
   const chartGrid = h('div', { class: 'charts' });
   const aside = h('div', { class: 'cards' });
+  const experimentPart = h('div', { class: 'stack' });
   const empty = h('p', { class: 'hint' });
   let steps: StepData[] = [];
   const list = createVirtualList({
@@ -122,6 +129,11 @@ export const runView: View = (page: Page, params, main) => {
       const y = metrics['strict'] ?? Object.values(metrics)[0];
       return y === undefined || y > 1 ? [] : [{ x: step, y, label: name }];
     });
+    const experiment = factsOf(source!);
+    for (const { step, strict } of experiment?.dev ?? []) {
+      if (strict) evaluated.push({ x: step, y: strict.correct / Math.max(1, strict.samples), label: 'DEV' });
+    }
+    fill(experimentPart, experiment ? experimentCards(index, source!, experiment) : null);
     for (const spec of charts) {
       const data = chartData(spec, steps);
       if (!data) continue;
@@ -144,13 +156,15 @@ export const runView: View = (page: Page, params, main) => {
       }
     }
     fill(aside, evaluationList(index, source!, points), pointList(points));
+    // A short run needs no tall list.
+    list.element.style.maxHeight = `${34 + 30 * Math.max(4, steps.length)}px`;
     list.update(steps.length);
     if (grew) list.reveal(steps.length - 1);
     const rollouts = [...source!.files.values()].reduce((sum, rows) => sum + rows.length, 0);
     empty.textContent =
       steps.length > 0
         ? 'Click a curve or a step to open its rollouts. Dashed ' +
-          'lines: checkpoints; dotted: resumes; diamonds: evaluations.'
+          'lines: checkpoints; dotted: resumes; diamonds: evaluations and DEV.'
         : `No step has been journalled yet. ${plural(rollouts, 'rollout')} can be opened under Rollouts.`;
   }
   fill(
@@ -159,6 +173,7 @@ export const runView: View = (page: Page, params, main) => {
     factList,
     empty,
     chartGrid,
+    experimentPart,
     h('section', { class: 'card' }, h('h2', null, 'Steps'), list.element),
     aside,
   );

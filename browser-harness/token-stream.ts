@@ -3,17 +3,20 @@
 
 import { byteMark, type TokenPiece } from '../src/inspect/token-text.ts';
 import type { TokenSource } from '../src/rollout/episode.ts';
+import { clipFacts, clipNames, clipsOf } from './clip-display.ts';
 import { h } from './dom.ts';
 import { number } from './format.ts';
 import type { OpenedRollout } from './open-rollout.ts';
 
-export type Scale = 'none' | 'logprob' | 'truncated' | 'advantage' | 'entropy' | 'difference';
+export type Scale = 'none' | 'logprob' | 'truncated' | 'advantage' | 'ratio' | 'clip' | 'entropy' | 'difference';
 
 export const scales: readonly (readonly [Scale, string])[] = [
   ['none', 'nothing'],
   ['logprob', 'log-prob'],
   ['truncated', 'truncated log-prob'],
   ['advantage', 'advantage'],
+  ['ratio', 'ratio'],
+  ['clip', 'clip and trust region'],
   ['entropy', 'entropy (after a replay)'],
   ['difference', 'log-prob difference (after a replay)'],
 ];
@@ -22,6 +25,8 @@ export const scales: readonly (readonly [Scale, string])[] = [
 export interface ReplayValues {
   logprobs: (number | null)[];
   entropies: (number | null)[];
+  /** The weights that they are of, in words. */
+  policy: string;
 }
 
 export const sources: readonly (readonly [TokenSource, string])[] = [
@@ -34,16 +39,19 @@ export const sources: readonly (readonly [TokenSource, string])[] = [
 
 /** The value of a scale at a token, and how strongly it is coloured in [-1, 1]; null where there is none. */
 export function scaleAt(
-  { episode, advantage }: OpenedRollout,
+  opened: OpenedRollout,
   replay: ReplayValues | null,
   scale: Scale,
   i: number,
 ): { value: number; weight: number } | null {
+  const { episode, advantage } = opened;
   const weigh = (value: number | null | undefined, weight: (value: number) => number) =>
     value === null || value === undefined ? null : { value, weight: Math.max(-1, Math.min(1, weight(value))) };
   if (scale === 'logprob') return weigh(episode.logprobs[i], (v) => -v / 4);
   if (scale === 'truncated') return weigh(episode.truncatedLogprobs[i], (v) => -v / 4);
   if (scale === 'advantage') return episode.mask[i] === 1 ? weigh(advantage, (v) => v / 2) : null;
+  // A ratio of e, or of 1/e, has the full colour.
+  if (scale === 'ratio') return weigh(clipsOf(opened, replay)[i]?.ratio, (v) => Math.log(v));
   if (scale === 'entropy') return weigh(replay?.entropies[i], (v) => v / 2);
   if (scale === 'difference') {
     const own = replay?.logprobs[i];
@@ -103,6 +111,7 @@ export function tokenElement(opened: OpenedRollout, i: number, options: StreamOp
   const { episode, pieces, findings } = opened;
   const piece = pieces[i]!;
   const at = scaleAt(opened, options.replay, options.scale, i);
+  const clip = options.scale === 'clip' ? clipsOf(opened, options.replay)[i] : null;
   const found = findings.some(({ index }) => index === i);
   const classes = [
     'tok',
@@ -112,9 +121,12 @@ export function tokenElement(opened: OpenedRollout, i: number, options: StreamOp
     piece.closes === null ? '' : 'joined',
     found ? 'found' : '',
     options.differsAt === i ? 'differs' : '',
+    clip ? `clip clip-${clip.state}` : '',
     at && options.scale !== 'none' ? (at.weight < 0 ? 'scaled negative' : 'scaled') : '',
   ];
   const element = h('span', { class: classes.filter((name) => name !== '').join(' '), 'data-i': i }, textNodes(piece));
+  // The state in words too, for those who neither see the sign nor the colour.
+  if (clip && clip.state !== 'open') element.setAttribute('title', clipNames.find(([name]) => name === clip.state)![2]);
   if (at) element.style.setProperty('--w', `${Math.round(Math.abs(at.weight) * 55)}%`);
   return element;
 }
@@ -151,16 +163,15 @@ export function tokenFacts(opened: OpenedRollout, replay: ReplayValues | null, i
   }
   if (episode.mask[i] === 1)
     facts.push(['Advantage', advantage === null ? advantageNote : `${number(advantage)}, ${advantageNote}`]);
+  facts.push(...clipFacts(opened, replay, i));
   const own = replay?.logprobs[i];
   if (own !== null && own !== undefined) {
     const difference = logprob === null ? null : own - logprob;
     facts.push(
       ['Replayed', `${own} nats`],
       ['Difference', difference === 0 ? '0: equal bits' : `${difference?.toExponential(3)}`],
-      ['Ratio', difference === null ? '–' : String(Math.exp(difference))],
       ['Entropy', `${number(replay?.entropies[i])} nats`],
     );
-  } else if (episode.mask[i] === 1)
-    facts.push(['Entropy, ratio', 'not in the record; replay the rollout on this device']);
+  } else if (episode.mask[i] === 1) facts.push(['Entropy', 'not in the record; replay the rollout on this device']);
   return facts;
 }

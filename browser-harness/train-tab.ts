@@ -65,10 +65,18 @@ export const trainTab: View = (page, _params, main) => {
       maxTokens: Number(maxTokens.value),
       seed: Number(seed.value),
     };
-    const outcome = await onDevice('training', (device) => device.train(request, onFile, onRollout));
-    await taking;
+    // A run that fails is kept up to its last step, with the text of the model that made it.
     run.source.text = deviceState.text;
     run.source.textNote = 'the loaded model’s tokenizer';
+    const outcome = await onDevice('training', (device) => device.train(request, onFile, onRollout)).catch(
+      async (error: unknown) => {
+        await taking;
+        status.textContent = `Stopped after ${runPoints(run.source.journal).steps.length} steps.`;
+        fill(result, h('a', { href: placeUrl('run', { run: index }) }, 'Open what there is in the Run view'));
+        throw error;
+      },
+    );
+    await taking;
     run.source.changed.emit();
     status.textContent = `Done: ${outcome.steps} steps in ${number(outcome.seconds, 1)} s.`;
     const { steps: made } = runPoints(run.source.journal);

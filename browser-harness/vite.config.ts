@@ -4,7 +4,10 @@ import { defineConfig } from 'vite';
 
 const here = fileURLToPath(new URL('.', import.meta.url));
 
-/** Puts script and style into the page: one file, which opens from a server or straight from a disk. */
+/**
+ * Puts script and style into the page: one file, which opens from a server or straight from a disk. The tfjs worker
+ * stays a file of its own: it is larger than the page and fetched only when somebody asks for its opinion.
+ */
 function oneFile(): Plugin {
   return {
     name: 'one-file',
@@ -32,7 +35,8 @@ export default defineConfig({
   root: here,
   base: './',
   plugins: [oneFile()],
-  worker: { format: 'es' },
+  // Classic workers: a module worker cannot start from a page that was opened from the disk.
+  worker: { format: 'iife' },
   build: {
     outDir: fileURLToPath(new URL('../dist/harness', import.meta.url)),
     emptyOutDir: true,
@@ -40,5 +44,7 @@ export default defineConfig({
     modulePreload: false,
     assetsInlineLimit: Number.MAX_SAFE_INTEGER,
     chunkSizeWarningLimit: 4096,
+    // Beside the page, where its script will stand: addresses of other files are relative to it.
+    rolldownOptions: { output: { entryFileNames: '[name]-[hash].js' } },
   },
 });

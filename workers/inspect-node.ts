@@ -6,15 +6,17 @@ import { readdir, readFile, stat } from 'node:fs/promises';
 import type { IncomingMessage, Server } from 'node:http';
 import { join } from 'node:path';
 import type { Duplex } from 'node:stream';
+import { fileURLToPath } from 'node:url';
 import { serve } from '@hono/node-server';
 import { type Context, Hono } from 'hono';
 import { type WebSocket, WebSocketServer } from 'ws';
-import type { LiveMessage, RunListing, RunOverview } from '../src/inspect/api.ts';
+import type { ExperimentOverview, LiveMessage, RunListing, RunOverview } from '../src/inspect/api.ts';
 import { followJournal, type JournalFollower } from '../src/inspect/follow-journal.ts';
 import { indexRollouts } from '../src/inspect/line-index.ts';
 import type { RunFolder } from '../src/inspect/run-folder-node.ts';
 import { searchRollouts } from '../src/inspect/search-text.ts';
 import type { RolloutRow } from '../src/inspect/skim.ts';
+import type { JournalEntry } from '../src/journal-events.ts';
 import { PlanError } from '../src/lib/errors.ts';
 import { memorySource } from '../src/model/file-source.ts';
 import { loadTokenizer } from '../src/model/tokenizer.ts';
@@ -40,6 +42,9 @@ export interface InspectServer {
 
 const host = '127.0.0.1';
 const loopback = /^(127\.0\.0\.1|localhost|\[::1\])(:\d+)?$/;
+/** Files that the page fetches when they are asked for: the worker of the second opinion. */
+const assetFolder = fileURLToPath(new URL('../dist/harness/assets', import.meta.url));
+const assetNames = /^[\w.-]+\.js$/;
 const embeddedNames = /^[\w-]+\.(json|jinja|safetensors)$/;
 
 // The page is one file: its script and style stand in it, and its worker is a blob. Nothing else may be loaded.
@@ -50,10 +55,31 @@ const policy =
 interface Run {
   folder: RunFolder;
   follower: JournalFollower;
+  /** Of an experiment's own journal. */
+  experimentFollower: JournalFollower;
   /** Rows by file, kept while the file keeps its size. */
   rows: Map<string, { bytes: number; rows: RolloutRow[] }>;
   bytesOf: Promise<((id: number) => Uint8Array | null) | null> | null;
   files: string;
+  /** Bytes of the experiment's journal at the last look. */
+  experimentBytes: number;
+}
+
+/** The entries without the heartbeats that a later one of the same attempt makes needless. */
+function compact(entries: readonly JournalEntry[]): JournalEntry[] {
+  const beats = (entry: JournalEntry | undefined) => entry?.kind === 'heartbeat';
+  return entries.filter((entry, i) => {
+    if (!beats(entry)) return true;
+    const later = entries.slice(i + 1).find(({ kind }) => kind === 'heartbeat' || kind.startsWith('attempt-'));
+    return later?.kind !== 'heartbeat';
+  });
+}
+
+async function experimentOf({ folder, experimentFollower }: Run): Promise<ExperimentOverview | null> {
+  const found = await folder.experiment();
+  if (!found) return null;
+  const { entries, fault } = experimentFollower;
+  return { ...found, faults: fault === null ? found.faults : [...found.faults, fault], entries: compact(entries) };
 }
 
 async function rowsOf(run: Run, file: string): Promise<RolloutRow[] | null> {
@@ -131,6 +157,12 @@ function createApi(options: InspectOptions, runs: readonly Run[]): Hono {
     const bytes = await readFile(join(options.embedded, name)).catch(() => null);
     return bytes ? c.body(bytes) : notFound(c, 'such file');
   });
+  app.get('/assets/:name', async (c) => {
+    const name = c.req.param('name');
+    if (!assetNames.test(name)) return notFound(c, 'such file');
+    const bytes = await readFile(join(assetFolder, name)).catch(() => null);
+    return bytes ? c.body(bytes, 200, { 'content-type': 'text/javascript' }) : notFound(c, 'such file');
+  });
   app.get('/api/:run/overview', async (c) => {
     const run = withRun(c);
     if (!run) return notFound(c, 'such run');
@@ -139,6 +171,7 @@ function createApi(options: InspectOptions, runs: readonly Run[]): Hono {
       config: await run.folder.config(),
       ...(await filesOf(run)),
       tokenizerFiles: await run.folder.tokenizerFiles(),
+      experiment: await experimentOf(run),
     };
     return c.json(overview);
   });
@@ -199,9 +232,11 @@ export async function startInspect(options: InspectOptions): Promise<InspectServ
   const runs: Run[] = options.runs.map((folder) => ({
     folder,
     follower: followJournal(`${folder.label}/journal.jsonl`),
+    experimentFollower: followJournal(`${folder.label}/journal.jsonl of the experiment`),
     rows: new Map(),
     bytesOf: null,
     files: '',
+    experimentBytes: -1,
   }));
   const sockets = new Set<WebSocket>();
   const send = (message: LiveMessage) => {
@@ -216,6 +251,14 @@ export async function startInspect(options: InspectOptions): Promise<InspectServ
       const entries = await run.follower.update(bytes);
       const { fault } = run.follower;
       if (entries.length > 0 || fault !== before) send({ kind: 'journal', run: index, from, entries, fault });
+    }
+    const own = await run.folder.experimentJournal();
+    if (own && own.length !== run.experimentBytes) {
+      const first = run.experimentBytes < 0;
+      run.experimentBytes = own.length;
+      await run.experimentFollower.update(own);
+      const experiment = first ? null : await experimentOf(run);
+      if (experiment) send({ kind: 'experiment', run: index, experiment });
     }
     const files = await filesOf(run);
     const text = JSON.stringify(files);

@@ -23,6 +23,33 @@ export interface RunOverview {
   checkpoints: string[];
   /** The model's tokenizer files that can be had from api/<run>/tokenizer/<name>. */
   tokenizerFiles: string[];
+  /** Null for a run that is no experiment. */
+  experiment: ExperimentOverview | null;
+}
+
+/** An experiment's plan in a few facts, and what its stages decided; null where they have not yet. */
+export interface ExperimentFile {
+  planSha256: string;
+  recipe: string;
+  arm: string;
+  /** Training steps, the steps that DEV looks at, seconds of the budget. */
+  steps: number;
+  devSteps: number[];
+  wallSeconds: number;
+  selection: {
+    rule: string;
+    points: { step: number; eligible: boolean; reasons: string[]; rank: number | null }[];
+    selected: number | null;
+    assessed: number;
+  } | null;
+  recommendation: { recommended: string; step: number | null; reason: string } | null;
+  /** Files that cannot be read. */
+  faults: string[];
+}
+
+/** The same with its journal, of whose heartbeats only the last of each attempt is sent. */
+export interface ExperimentOverview extends ExperimentFile {
+  entries: JournalEntry[];
 }
 
 /** GET api/<run>/journal, and what the live link sends when a run has moved on. */
@@ -46,6 +73,7 @@ export interface RolloutFileMatches {
 /** A message of the live link (WebSocket `live`). */
 export type LiveMessage =
   | { kind: 'journal'; run: number; from: number; entries: JournalEntry[]; fault: string | null }
+  | { kind: 'experiment'; run: number; experiment: ExperimentOverview }
   | { kind: 'files'; run: number; rolloutFiles: string[]; evaluations: string[]; checkpoints: string[] };
 
 /** Tokenizer files of a model folder, the only ones that are served from outside a run. */

@@ -20,10 +20,13 @@ function joined(parts: readonly Uint8Array[]): Uint8Array {
   return all;
 }
 
-/** Calls `visit` with each line's bytes, number (from 1), offset, and whether its newline was there. */
+/**
+ * Calls `visit` with each line's bytes (null for a line beyond MAX_LINE_BYTES), number (from 1), offset, and whether its
+ * newline was there.
+ */
 export async function walkLines(
   file: ByteFile,
-  visit: (line: Uint8Array, number: number, offset: number, whole: boolean) => void,
+  visit: (line: Uint8Array | null, number: number, offset: number, whole: boolean) => void,
 ): Promise<void> {
   const size = await file.size();
   let number = 1;
@@ -34,8 +37,7 @@ export async function walkLines(
     const chunk = await file.read(at, Math.min(CHUNK_BYTES, size - at));
     let from = 0;
     for (let end = chunk.indexOf(newline); end >= 0; end = chunk.indexOf(newline, from)) {
-      const line = joined([...held, chunk.subarray(from, end)]);
-      visit(heldBytes > MAX_LINE_BYTES ? line.subarray(0, 0) : line, number, offset, true);
+      visit(heldBytes > MAX_LINE_BYTES ? null : joined([...held, chunk.subarray(from, end)]), number, offset, true);
       offset = at + end + 1;
       number += 1;
       from = end + 1;
@@ -44,21 +46,23 @@ export async function walkLines(
     }
     heldBytes += chunk.length - from;
     if (heldBytes <= MAX_LINE_BYTES) held.push(chunk.subarray(from));
+    else held = [];
   }
-  if (heldBytes > 0) visit(joined(held), number, offset, false);
+  if (heldBytes > 0) visit(heldBytes > MAX_LINE_BYTES ? null : joined(held), number, offset, false);
 }
 
 /** The rows of a file, `onRows` after each few; a last line without newline is a fault, because it was cut off. */
 export async function indexRollouts(file: ByteFile): Promise<RolloutRow[]> {
   const rows: RolloutRow[] = [];
   await walkLines(file, (line, number, offset, whole) => {
-    if (line.length === 0 && whole) {
+    if (line === null || (line.length === 0 && whole)) {
+      const found = line === null ? `a line of more than ${MAX_LINE_BYTES / 2 ** 20} MiB` : 'an empty line';
       rows.push({
         kind: 'broken',
         line: number,
         offset,
         bytes: 0,
-        fault: 'found an empty or oversized line; wanted JSON',
+        fault: `found ${found}; wanted one rollout as JSON`,
       });
       return;
     }

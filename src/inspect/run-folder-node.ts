@@ -1,11 +1,13 @@
-// A run's folder as the inspector may see it: journal, configuration, rollouts, evaluations, sealed adapters.
+// A run's folder as the inspector may see it: journal, configuration, rollouts, evaluations, sealed adapters. Of an
+// experiment's folder (plan.json) the run is its training, with the experiment's own journal and evaluations beside it.
 // Not a browser of files: what is not of these kinds does not exist here. Invariant: nothing is written, and no byte
 // comes from outside the folder (links included) but the named tokenizer files of the model that the run names.
 import { open, readdir, readFile, realpath, stat } from 'node:fs/promises';
 import { basename, dirname, isAbsolute, join, resolve, sep } from 'node:path';
 import { PlanError } from '../lib/errors.ts';
-import { tokenizerFileNames } from './api.ts';
+import { type ExperimentFile, tokenizerFileNames } from './api.ts';
 import type { ByteFile } from './byte-file.ts';
+import { readExperiment } from './experiment-folder-node.ts';
 
 export interface RunFolder {
   readonly name: string;
@@ -14,6 +16,9 @@ export interface RunFolder {
   config(): Promise<unknown>;
   /** The journal's bytes; null where there is none. */
   journal(): Promise<Uint8Array | null>;
+  /** Facts of an experiment's plan and decisions, and its journal's bytes; null for a run that is none. */
+  experiment(): Promise<ExperimentFile | null>;
+  experimentJournal(): Promise<Uint8Array | null>;
   /** Rollouts files as `rollouts/step-000001.jsonl`, in order. */
   rolloutFiles(): Promise<string[]>;
   evaluations(): Promise<string[]>;
@@ -26,11 +31,11 @@ export interface RunFolder {
 }
 
 const servedPaths = [
-  /^journal\.jsonl$/,
-  /^rollouts\/[\w.-]+\.jsonl$/,
+  /^(training\/)?journal\.jsonl$/,
+  /^(training\/)?rollouts\/[\w.-]+\.jsonl$/,
   /^evaluations\/[\w.-]+\.jsonl?$/,
   /^evaluations\/[\w.-]+\.json$/,
-  /^checkpoints\/[\w.-]+\/adapter_(config\.json|model\.safetensors)$/,
+  /^(training\/)?checkpoints\/[\w.-]+\/adapter_(config\.json|model\.safetensors)$/,
 ];
 
 /** A file on disk, read in ranges with a handle that each read opens and closes. */
@@ -82,6 +87,8 @@ export async function openRunFolder(path: string): Promise<RunFolder> {
   if (!kind) throw refused(path, 'nothing');
   if (kind.isFile()) return singleFile(path);
   const root = await realpath(path);
+  const isExperiment = (await stat(join(root, 'plan.json')).catch(() => null)) !== null;
+  const inside = isExperiment ? 'training/' : '';
 
   async function file(relative: string): Promise<ByteFile | null> {
     if (!servedPaths.some((pattern) => pattern.test(relative)) || relative.split('/').includes('..')) return null;
@@ -94,11 +101,11 @@ export async function openRunFolder(path: string): Promise<RunFolder> {
     return found ? found.read(0, await found.size()) : null;
   };
   const rolloutFiles = async () => [
-    ...(await namesIn(join(root, 'rollouts'), /^[\w.-]+\.jsonl$/)).map((name) => `rollouts/${name}`),
+    ...(await namesIn(join(root, inside, 'rollouts'), /^[\w.-]+\.jsonl$/)).map((name) => `${inside}rollouts/${name}`),
     ...(await namesIn(join(root, 'evaluations'), /^[\w.-]+\.jsonl$/)).map((name) => `evaluations/${name}`),
   ];
   async function config(): Promise<unknown> {
-    const bytes = await readIfThere(join(root, 'run-config.json'));
+    const bytes = await readIfThere(join(root, inside, 'run-config.json'));
     try {
       return bytes && JSON.parse(new TextDecoder().decode(bytes));
     } catch {
@@ -115,23 +122,25 @@ export async function openRunFolder(path: string): Promise<RunFolder> {
     return null;
   }
   const names = { rollouts: await rolloutFiles(), journal: await readIfThere(join(root, 'journal.jsonl')) };
-  if (names.rollouts.length === 0 && names.journal === null) {
+  if (names.rollouts.length === 0 && names.journal === null && !isExperiment) {
     throw refused(path, 'neither journal.jsonl nor rollouts/*.jsonl');
   }
   return {
     name: basename(root),
     label: root,
     config,
-    journal: () => bytesOf('journal.jsonl'),
+    journal: () => bytesOf(`${inside}journal.jsonl`),
+    experiment: async () => (isExperiment ? readExperiment(root) : null),
+    experimentJournal: async () => (isExperiment ? bytesOf('journal.jsonl') : null),
     rolloutFiles,
     evaluations: async () =>
       (await namesIn(join(root, 'evaluations'), /^[\w.-]+\.json$/)).map((name) => `evaluations/${name}`),
     async checkpoints() {
-      const folders = await namesIn(join(root, 'checkpoints'), /^[\w.-]+$/);
+      const folders = await namesIn(join(root, inside, 'checkpoints'), /^[\w.-]+$/);
       const found = await Promise.all(
-        folders.map(async (name) => (await file(`checkpoints/${name}/adapter_model.safetensors`)) !== null),
+        folders.map(async (name) => (await file(`${inside}checkpoints/${name}/adapter_model.safetensors`)) !== null),
       );
-      return folders.filter((_, i) => found[i]).map((name) => `checkpoints/${name}`);
+      return folders.filter((_, i) => found[i]).map((name) => `${inside}checkpoints/${name}`);
     },
     async tokenizerFiles() {
       const folder = await modelFolder();
@@ -155,6 +164,8 @@ async function singleFile(path: string): Promise<RunFolder> {
     label: join(dirname(path), name),
     config: async () => null,
     journal: async () => null,
+    experiment: async () => null,
+    experimentJournal: async () => null,
     rolloutFiles: async () => [name],
     evaluations: none,
     checkpoints: none,

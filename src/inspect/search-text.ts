@@ -26,6 +26,7 @@ export async function searchRollouts(
   const matches: TextMatch[] = [];
   if (needle === '') return matches;
   await walkLines(file, (line, number) => {
+    if (line === null) return;
     const start = findBytes(line, idsKey) + idsKey.length;
     const end = line.indexOf(93, start);
     if (start < idsKey.length || end < 0) return;

@@ -60,6 +60,7 @@ describe('defaults', () => {
       },
       lora: { rank: 16, alpha: 32, targets: 'all-linear', rslora: false },
       kernels: { family: 'portable' },
+      recomputeActivations: false,
       checkpoints: { every: 64, keep: 'all' },
       evaluation: { episodes: 64, seeds: [42], every: null },
     });
