@@ -29,7 +29,7 @@ async function partsOf(model: GpuModel) {
   return parts;
 }
 
-test('a step of two layers has its ten dispatches a layer, the draw and the head; a portable model has no parts', async () => {
+test('a step of two layers has its dispatches of each layer, the draw and the head; a portable model has no parts', async () => {
   const files = await openModelFiles(randomModel(4));
   const portable = await loadWeights(gpu(), files, { positions: 128 });
   expect(await partsOf(portable)).toBe(null);
