@@ -6,10 +6,9 @@ import { type AdapterLayout, type GpuAdapter, loadGpuAdapter } from '../src/mode
 import { canaryPositions } from '../src/model/canary.ts';
 import { canarySettingOf, checkLoadedAdapter } from '../src/model/canary-measure.ts';
 import type { SamplingSettings } from '../src/model/head-draw.ts';
-import { loadFamilyWeights } from '../src/model/matrix-load.ts';
 import { type Policy, requireText, vocabularyOf } from '../src/model/open-node.ts';
 import { createStreamDecoder } from '../src/model/stream-decoder.ts';
-import { loadWarm } from '../src/model/warm-up.ts';
+import { loadForWork } from '../src/model/warm-up.ts';
 import type { GpuModel, LoadOptions } from '../src/model/weights.ts';
 import type { TokenSource, TurnRecord } from '../src/rollout/episode.ts';
 import { createSampler, type Sampler } from '../src/rollout/sampler.ts';
@@ -85,12 +84,9 @@ export async function sampleText(
   const samplerOf = (on: Gpu, of: GpuModel, layout: AdapterLayout | null) =>
     createSampler(on, of, shape, settings, vocabularyOf(policy), layout);
   const options = { positions: Math.max(length, canaryPositions), onProgress };
-  // Software adapters compile when a pipeline is first used, so nothing is gained there.
-  const { model } = gpu.identity.software
-    ? await loadFamilyWeights(gpu, policy.files, family, options)
-    : await loadWarm(gpu, policy.files, family, options, async (stage, empty) => {
-        await advance(samplerOf(stage, empty, null), 0, promptIds, request.seed);
-      });
+  const { model } = await loadForWork(gpu, policy.files, family, options, async (stage, empty) => {
+    await advance(samplerOf(stage, empty, null), 0, promptIds, request.seed);
+  });
   const adapter = await loadCheckedAdapter(gpu, policy, family, model, onNote);
   const sampler = samplerOf(gpu, model, adapter?.layout ?? null);
   sampler.use(adapter);

@@ -20,9 +20,8 @@ import { adapterLayout, loadGpuAdapter } from '../src/model/adapter-gpu.ts';
 import { type BaseModel, openBase } from '../src/model/base-node.ts';
 import { encodeCanary } from '../src/model/canary.ts';
 import { canarySettingOf, checkLoadedAdapter, makeCanary } from '../src/model/canary-measure.ts';
-import { loadFamilyWeights } from '../src/model/matrix-load.ts';
 import type { MatrixReport } from '../src/model/matrix-weights.ts';
-import { loadWarm } from '../src/model/warm-up.ts';
+import { loadForWork } from '../src/model/warm-up.ts';
 import { ensureQualifiedDevice, requireQualifiedDevice } from '../src/qualification-node.ts';
 import { createSampler } from '../src/rollout/sampler.ts';
 import type { ResolvedRunConfig, RunConfig } from '../src/run-config.ts';
@@ -177,17 +176,9 @@ export async function trainRun(run: ResolvedRunConfig, options: TrainRunOptions)
     await (options.qualify === 'here' ? ensureQualifiedDevice : requireQualifiedDevice)(gpu, config.kernels.family);
     const initial = await startingAdapter(config, base);
     const length = runLength(config, arch);
-    // Software adapters compile when a pipeline is first used, so nothing is gained there.
+    const rehearsal = trainingRehearsal(config, initial.config, length, base.vocabulary);
     const { family } = config.kernels;
-    const { model, report } = gpu.identity.software
-      ? await loadFamilyWeights(gpu, base.files, family, { positions: length })
-      : await loadWarm(
-          gpu,
-          base.files,
-          family,
-          { positions: length },
-          trainingRehearsal(config, initial.config, length, base.vocabulary),
-        );
+    const { model, report } = await loadForWork(gpu, base.files, family, { positions: length }, rehearsal);
     if (report) progress.onNote?.(matrixNote(report));
     const layout = adapterLayout(arch, initial.config);
     const shape = samplerShape(config, length);

@@ -62,6 +62,19 @@ export function padded(columns: number): number {
   return ceilDiv(columns, 4) * 4;
 }
 
+/**
+ * Pipeline constants made once a key. Pipelines are found by the identity of their constants first, so a kernel that is
+ * dispatched often gives the same object each time.
+ */
+export function constantsOnce<K extends string | number>() {
+  const known = new Map<K, Readonly<Record<string, number>>>();
+  return (key: K, make: () => Record<string, number>): Readonly<Record<string, number>> => {
+    let constants = known.get(key);
+    if (!constants) known.set(key, (constants = make()));
+    return constants;
+  };
+}
+
 const maxGroupsX = 32768;
 
 /**

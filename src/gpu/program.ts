@@ -54,7 +54,7 @@ export function createProgram(gpu: Gpu, label: string): Program {
     dispatch(kernel, views, params, grid, constants) {
       if (uniform) refuse(`a dispatch of ${kernel.name} after the first run`)();
       const block = new Uint32Array(stride / 4);
-      writeScalars(kernel, params, block, new Float32Array(block.buffer), 0);
+      writeScalars(kernel, params, block, new Float32Array(block.buffer), 0, block.length);
       commands.push({
         compiled: compile(gpu, kernel, constants),
         views,

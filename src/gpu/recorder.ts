@@ -30,14 +30,22 @@ export interface Recorder {
   submit(): void;
 }
 
-/** Writes a kernel's scalars at word `base`, in struct order. @throws KernelError `missing-param`. */
+/**
+ * Writes a kernel's scalars at word `base`, in struct order, where `room` words are its own.
+ * @throws KernelError `missing-param`, `too-many-scalars`.
+ */
 export function writeScalars(
   kernel: Kernel,
   params: Readonly<Record<string, number>>,
   words: Uint32Array,
   floats: Float32Array,
   base: number,
+  room: number,
 ): void {
+  if (kernel.params.length > room) {
+    const message = `dispatching ${kernel.name}: ${kernel.params.length} scalars, room for ${room}; put some into a buffer.`;
+    throw new KernelError('too-many-scalars', message);
+  }
   for (let i = 0; i < kernel.params.length; i++) {
     const [name, type] = kernel.params[i]!;
     const value = params[name];
@@ -135,14 +143,10 @@ export function createRecorder(gpu: Gpu): Recorder {
     variant: kernelVariant(gpu.identity),
     workgroupBytes: gpu.identity.limits.maxComputeWorkgroupStorageSize,
     dispatch(kernel, views, params, grid, constants) {
-      if (kernel.params.length * 4 > stride) {
-        const message = `dispatching ${kernel.name}: ${kernel.params.length} scalars, room for ${stride / 4}; put some into a buffer.`;
-        throw new KernelError('too-many-scalars', message);
-      }
       if (used === slots) submit();
       const compiled = compile(gpu, kernel, constants);
       const offset = used * stride;
-      writeScalars(kernel, params, words, floats, offset / 4);
+      writeScalars(kernel, params, words, floats, offset / 4, stride / 4);
       used += 1;
       const into = passFor(kernel, grid);
       into.setPipeline(compiled.pipeline);

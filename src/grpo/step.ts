@@ -14,6 +14,7 @@ import {
   allocateAdapter,
   downloadTensors,
   type GpuAdapter,
+  releaseAdapter,
   uploadTensors,
 } from '../model/adapter-gpu.ts';
 import { recordBackward } from '../model/backward.ts';
@@ -301,7 +302,8 @@ export function createTrainer(
       workspace.destroy();
       head.destroy();
       optimizer.destroy();
-      for (const view of [stats, targets, adapter.views.flat, ...lossBuffers.views]) release(gpu, view);
+      releaseAdapter(gpu, adapter.views);
+      for (const view of [stats, targets, ...lossBuffers.views]) release(gpu, view);
       for (const views of [...spare, ...(lastGradient ? [lastGradient] : [])]) release(gpu, views.flat);
     },
   };

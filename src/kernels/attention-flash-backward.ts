@@ -1,7 +1,7 @@
 // The gradients of attention over a 16-bit cache: of queries, and of keys and values, as if they were not rounded.
 // Invariant: no atomics; every sum has one fixed order, over a row's keys or a run's rows, and other runs do not matter.
 import type { View } from '../gpu/buffers.ts';
-import { ceilDiv, foldedGrid, type KernelCase, type QualifiedKernel } from '../gpu/kernel.ts';
+import { ceilDiv, constantsOnce, foldedGrid, type KernelCase, type QualifiedKernel } from '../gpu/kernel.ts';
 import type { Recorder } from '../gpu/recorder.ts';
 import { type Bounded, backwardBatch } from './attention-backward-cases.ts';
 import { flashConstants, flashTiles } from './attention-flash.ts';
@@ -11,13 +11,7 @@ import { type CachedShape, runShapes } from './cached-attention-cases.ts';
 /** Keys of a workgroup of attention-flash-dkv. */
 const keyTile = 32;
 
-const known = new Map<number, Record<string, number>>();
-
-function constantsOf(key: number, make: () => Record<string, number>): Record<string, number> {
-  let constants = known.get(key);
-  if (!constants) known.set(key, (constants = make()));
-  return constants;
-}
+const constantsOf = constantsOnce<number>();
 
 const dkvConstants = (rows: number, group: number, headDim: number) =>
   constantsOf((group * 512 + headDim) * 64 + rows, () => ({ ROWS: rows, GROUP: group, D8: headDim / 8 }));

@@ -3,7 +3,7 @@
 // attention-partial and attention-merge.
 
 import type { View } from '../gpu/buffers.ts';
-import { ceilDiv, type KernelCase, type QualifiedKernel } from '../gpu/kernel.ts';
+import { ceilDiv, constantsOnce, type KernelCase, type QualifiedKernel } from '../gpu/kernel.ts';
 import type { Recorder } from '../gpu/recorder.ts';
 import { KernelError } from '../lib/errors.ts';
 import type { CachedAttentionShape } from './attention-merge.ts';
@@ -30,18 +30,15 @@ export function flashStorage(rows: number, headDim: number): number {
   return Math.max(forward, backward);
 }
 
-const known = new Map<number, Record<string, number>>();
+const once = constantsOnce<number>();
 
 /** Pipeline constants of a tile; one object for each combination. headDim is a multiple of 16, at most 128. */
-export function flashConstants(rows: number, group: number, headDim: number): Record<string, number> {
-  const key = (group * 512 + headDim) * 64 + rows;
-  let constants = known.get(key);
-  if (!constants) {
+export function flashConstants(rows: number, group: number, headDim: number) {
+  return once((group * 512 + headDim) * 64 + rows, () => {
     // Of 128 threads, headDim / 8 share a row: groups of them, a power of two.
     const groups = Math.min(rows, 2 ** Math.floor(Math.log2(1024 / headDim)));
-    known.set(key, (constants = { ROWS: rows, GROUP: group, D8: headDim / 8, OUT_GROUPS: groups }));
-  }
-  return constants;
+    return { ROWS: rows, GROUP: group, D8: headDim / 8, OUT_GROUPS: groups };
+  });
 }
 
 /**

@@ -1,7 +1,7 @@
 // Attention of single rows over a 16-bit cache (decode), one workgroup a chunk of 64 keys: the chunk's largest score,
 // sum of weights and weighted values. Not the whole softmax: attention-merge joins the chunks.
 // Invariant: a chunk's bits depend on the row's q and its slot's cache alone, and are those of attention-flash.
-import type { KernelCase, QualifiedKernel } from '../gpu/kernel.ts';
+import { constantsOnce, type KernelCase, type QualifiedKernel } from '../gpu/kernel.ts';
 import { KernelError } from '../lib/errors.ts';
 import { attend, type CachedShape, cachedBatch, chunkKeys, decodeShapes } from './cached-attention-cases.ts';
 
@@ -18,17 +18,15 @@ export function attentionPartialGrid(rows: number, kvHeads: number, chunks: numb
   return [kvHeads * chunks, rows, 1];
 }
 
-const known = new Map<number, Record<string, number>>();
+const once = constantsOnce<number>();
 
 /**
  * Pipeline constants of `attention-partial`, one object for each combination. headDim: a multiple of 16, at most 128;
  * group (query heads of a key-value head): at most 8.
  * @throws KernelError `attention-shape` for another shape.
  */
-export function partialConstants(group: number, headDim: number): Record<string, number> {
-  const key = group * 512 + headDim;
-  let constants = known.get(key);
-  if (!constants) {
+export function partialConstants(group: number, headDim: number) {
+  return once(group * 512 + headDim, () => {
     if (!Number.isInteger(group) || group > 8 || headDim % 16 !== 0 || headDim > 128) {
       throw new KernelError(
         'attention-shape',
@@ -36,9 +34,8 @@ export function partialConstants(group: number, headDim: number): Record<string,
           'heads of a multiple of 16, at most 128. Use the portable kernels.',
       );
     }
-    known.set(key, (constants = { GROUP: group, D8: headDim / 8 }));
-  }
-  return constants;
+    return { GROUP: group, D8: headDim / 8 };
+  });
 }
 
 function makeCase(shape: CachedShape): KernelCase {

@@ -1,26 +1,11 @@
 // The gradient of cache-rows with respect to the raw q, k and v of a row: qk-norm-rope-backward for the fused pass.
 // Not its bits: several threads share a head. Invariant: bits depend on the row alone.
 import type { View } from '../gpu/buffers.ts';
-import { ceilDiv, foldedGrid, type QualifiedKernel } from '../gpu/kernel.ts';
+import type { QualifiedKernel } from '../gpu/kernel.ts';
 import type { Recorder } from '../gpu/recorder.ts';
+import { cacheRowsConstants, cacheRowsGrid } from './cache-rows.ts';
 import type { HeadShape } from './qk-norm-rope.ts';
 import { gradientCase, qkNormRopeBackward } from './qk-norm-rope-backward.ts';
-
-/** Heads of a workgroup. */
-const HEADS = 4;
-
-const gridOf = (rows: number, { heads, kvHeads }: HeadShape) =>
-  foldedGrid(ceilDiv(rows * (heads + 2 * kvHeads), HEADS));
-
-const known = new Map<number, Record<string, number>>();
-
-/** One object for each combination, so that pipelines are found by identity. */
-function constantsOf(headDim: number, norm: boolean): Record<string, number> {
-  const key = headDim * 2 + (norm ? 1 : 0);
-  let constants = known.get(key);
-  if (!constants) known.set(key, (constants = { NORM: norm ? 1 : 0, LANES: headDim / 8 }));
-  return constants;
-}
 
 const shapes: readonly [HeadShape, number, boolean][] = [
   [{ heads: 2, kvHeads: 1, headDim: 16 }, 1, true],
@@ -36,8 +21,8 @@ export const cacheRowsBackward: QualifiedKernel = {
   cases: () =>
     shapes.map(([shape, rows, norm]) => ({
       ...gradientCase(shape, rows, norm),
-      grid: gridOf(rows, shape),
-      constants: constantsOf(shape.headDim, norm),
+      grid: cacheRowsGrid(rows, shape),
+      constants: cacheRowsConstants(shape.headDim, norm),
     })),
 };
 
@@ -48,5 +33,11 @@ export function recordCacheRowsBackward(
   params: HeadShape & { rows: number } & Record<string, number>,
   norm: boolean,
 ): void {
-  r.dispatch(cacheRowsBackward, views, params, gridOf(params.rows, params), constantsOf(params.headDim, norm));
+  r.dispatch(
+    cacheRowsBackward,
+    views,
+    params,
+    cacheRowsGrid(params.rows, params),
+    cacheRowsConstants(params.headDim, norm),
+  );
 }

@@ -1,7 +1,7 @@
 // Rows of q, k and v to what attention over a 16-bit cache reads: q in f32, k and v in f16 with a power-of-two scale a
 // head. Not attention. Invariant: what is written for a row depends on that row, its slot and its position alone.
 import type { View } from '../gpu/buffers.ts';
-import { ceilDiv, foldedGrid, type KernelCase, type QualifiedKernel } from '../gpu/kernel.ts';
+import { ceilDiv, constantsOnce, foldedGrid, type KernelCase, type QualifiedKernel } from '../gpu/kernel.ts';
 import type { Recorder } from '../gpu/recorder.ts';
 import { testValues, unit } from './case-data.ts';
 import { packReference } from './matrix-pack.ts';
@@ -170,12 +170,9 @@ export function recordCacheRows(r: Recorder, views: readonly View[], shape: Cach
   r.dispatch(cacheRows, views, params, cacheRowsGrid(rows, shape), cacheRowsConstants(headDim, norm));
 }
 
-const known = new Map<number, Record<string, number>>();
+const once = constantsOnce<number>();
 
-/** One object for each combination, so that pipelines are found by identity. */
-function cacheRowsConstants(headDim: number, norm: boolean): Record<string, number> {
-  const key = headDim * 2 + (norm ? 1 : 0);
-  let constants = known.get(key);
-  if (!constants) known.set(key, (constants = { NORM: norm ? 1 : 0, LANES: headDim / 8 }));
-  return constants;
+/** Pipeline constants of `cache-rows` and of its gradient. */
+export function cacheRowsConstants(headDim: number, norm: boolean) {
+  return once(headDim * 2 + (norm ? 1 : 0), () => ({ NORM: norm ? 1 : 0, LANES: headDim / 8 }));
 }

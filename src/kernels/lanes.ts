@@ -1,6 +1,6 @@
 // How the `lanes` kernels cut a product into workgroups of one subgroup, and their cases.
 // Not a kernel. Invariant: the cut changes no bit; it follows from the shape alone.
-import { ceilDiv, type KernelCase } from '../gpu/kernel.ts';
+import { ceilDiv, constantsOnce, type KernelCase } from '../gpu/kernel.ts';
 
 /** Columns up to which a lane takes one column instead of four: then few lanes are idle. */
 const NARROW_COLUMNS = 24;
@@ -22,17 +22,17 @@ function cut(rows: number, columns: number, mode: number, bf16: boolean, perThre
   return { constants: constantsOf(perThread, mode, bf16, narrow, quads), grid };
 }
 
-const known = new Map<number, Record<string, number>>();
+const once = constantsOnce<number>();
 
-/** One object for each combination, so that pipelines are found by identity. */
 function constantsOf(perThread: number, mode: number, bf16: boolean, narrow: boolean, quads: boolean) {
   const key = (perThread * 4 + mode) * 8 + (bf16 ? 4 : 0) + (narrow ? 2 : 0) + (quads ? 1 : 0);
-  let constants = known.get(key);
-  if (!constants) {
-    constants = { ROWS: perThread, MODE: mode, BF16: bf16 ? 1 : 0, NARROW: narrow ? 1 : 0, QUADS: quads ? 1 : 0 };
-    known.set(key, constants);
-  }
-  return constants;
+  return once(key, () => ({
+    ROWS: perThread,
+    MODE: mode,
+    BF16: bf16 ? 1 : 0,
+    NARROW: narrow ? 1 : 0,
+    QUADS: quads ? 1 : 0,
+  }));
 }
 
 /** Cases of a plain product in every cut of the lanes form. */

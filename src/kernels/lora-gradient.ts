@@ -1,7 +1,7 @@
 // Partial sums over fixed chunks of rows of dB[n, r] = s * sum_m dOut[m, n] z[m, r] and dA[r, k] = sum_m dz[m, r] x[m, k].
 // Not the gradients yet: ordered-sum adds the chunks. Invariant: a chunk is a range of row indices of the
 // micro-batch, and its sum depends on its rows alone; chunks are added in order.
-import { ceilDiv, type KernelCase, type QualifiedKernel } from '../gpu/kernel.ts';
+import { ceilDiv, constantsOnce, type KernelCase, type QualifiedKernel } from '../gpu/kernel.ts';
 import { testValues, unit, withStride } from './case-data.ts';
 import { columnScalarNames, columnScalars, type LoraColumns } from './lora-dz.ts';
 
@@ -24,14 +24,11 @@ export function loraGradientGrid(
   return [ceilDiv(widest, 128), ceilDiv(rows, chunk), targets.length * ceilDiv(rank, 16)];
 }
 
-const known = new Map<number, Record<string, number>>();
+const once = constantsOnce<number>();
 
-/** Pipeline constants of `lora-gradient`; one object for each combination, so that pipelines are found by identity. */
-export function loraGradientConstants(chunk: number, transposed: boolean): Record<string, number> {
-  const key = 2 * chunk + (transposed ? 1 : 0);
-  let constants = known.get(key);
-  if (!constants) known.set(key, (constants = { TRANSPOSED: transposed ? 1 : 0, CHUNK: chunk }));
-  return constants;
+/** Pipeline constants of `lora-gradient`. */
+export function loraGradientConstants(chunk: number, transposed: boolean) {
+  return once(2 * chunk + (transposed ? 1 : 0), () => ({ TRANSPOSED: transposed ? 1 : 0, CHUNK: chunk }));
 }
 
 interface CaseShape {

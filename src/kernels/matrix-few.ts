@@ -1,19 +1,15 @@
 // A fused linear layer with its LoRA for at most 64 rows: decoding. matrix-matmul-lora's twin in bits, a kernel a tile.
 // Not for prefill or training. Invariant: an output has the bits that matrix-matmul-lora gives it, in every tile.
-import type { KernelCase, QualifiedKernel } from '../gpu/kernel.ts';
+import { constantsOnce, type KernelCase, type QualifiedKernel } from '../gpu/kernel.ts';
 import { type FewTile, fewGrid, fewTiles, roundOf } from './matrix-few-tiles.ts';
 import { loraProductCase, matrixMatmulLora } from './matrix-matmul-lora.ts';
 
 /** Pipeline constants of a tile for a sum of `k` terms and a stored rank, a multiple of four; rank 0: no LoRA term. */
-export function fewConstants(few: FewTile, k: number, rank: number): Record<string, number> {
-  const key = `${few.name} ${k} ${rank}`;
-  let constants = known.get(key);
-  if (!constants) known.set(key, (constants = { ROUNDS: k / roundOf(few), RANK4: rank / 4 }));
-  return constants;
+export function fewConstants(few: FewTile, k: number, rank: number) {
+  return once(`${few.name} ${k} ${rank}`, () => ({ ROUNDS: k / roundOf(few), RANK4: rank / 4 }));
 }
 
-/** One object for each combination, so that pipelines are found by identity. */
-const known = new Map<string, Record<string, number>>();
+const once = constantsOnce<string>();
 
 function casesOf(few: FewTile): KernelCase[] {
   const round = roundOf(few);

@@ -1,7 +1,7 @@
 // out[m, n] = sum_k x[m, k] * w[n, k] + s * sum_r z[m, r] * b[r, n]: a fused linear layer with its LoRA in one product.
 // Not matrix-matmul's continued sums: an output is overwritten or added to. Invariant: the product has matrix-matmul's
 // bits, and the LoRA term its own f32 accumulator, r ascending.
-import { ceilDiv, type KernelCase, padded, type QualifiedKernel } from '../gpu/kernel.ts';
+import { ceilDiv, constantsOnce, type KernelCase, padded, type QualifiedKernel } from '../gpu/kernel.ts';
 import { packBf16, roundBf16, testValues, unit, withStride } from './case-data.ts';
 import { matmulMode } from './matmul.ts';
 import { matrixReference, roomy, testWeightScale, wideExpected } from './matrix-cases.ts';
@@ -31,14 +31,11 @@ export interface MatrixMatmulLoraParams extends Record<string, number> {
   loraScale: number;
 }
 
-const known = new Map<string, Record<string, number>>();
+const once = constantsOnce<string>();
 
 /** Pipeline constants for a sum of `k` terms and a stored rank, a multiple of four; rank 0: no LoRA term. */
-export function matrixMatmulLoraConstants(k: number, rank: number): Record<string, number> {
-  const key = `${k} ${rank}`;
-  let constants = known.get(key);
-  if (!constants) known.set(key, (constants = { ...tallConstants(k), RANK4: rank / 4 }));
-  return constants;
+export function matrixMatmulLoraConstants(k: number, rank: number) {
+  return once(`${k} ${rank}`, () => ({ ...tallConstants(k), RANK4: rank / 4 }));
 }
 
 /**

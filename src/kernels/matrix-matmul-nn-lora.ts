@@ -1,7 +1,7 @@
 // out[m, c] = sum_n x[m, n] * w[n, c] + sum_r dz[m, r] * a[r, c]: the gradient of a fused linear layer with LoRA with
 // respect to its input, in one product. Invariant: the product has matrix-matmul-nn's bits; the LoRA term has its own f32
 // accumulator, r ascending over all targets.
-import { ceilDiv, type KernelCase, padded, type QualifiedKernel } from '../gpu/kernel.ts';
+import { ceilDiv, constantsOnce, type KernelCase, padded, type QualifiedKernel } from '../gpu/kernel.ts';
 import { packBf16, roundBf16, testValues, withStride } from './case-data.ts';
 import { matmulMode } from './matmul.ts';
 import { matrixReference, roomy, testWeightScale, wideExpected } from './matrix-cases.ts';
@@ -29,14 +29,11 @@ export interface MatrixMatmulNnLoraParams extends Record<string, number> {
   sliceOut4: number;
 }
 
-const known = new Map<string, Record<string, number>>();
+const once = constantsOnce<string>();
 
 /** Pipeline constants for a sum of `n` terms and `width` columns of dz in all (targets * rank); 0: no LoRA term. */
-export function matrixMatmulNnLoraConstants(n: number, width: number): Record<string, number> {
-  const key = `${n} ${width}`;
-  let constants = known.get(key);
-  if (!constants) known.set(key, (constants = { ...tallConstants(n), WIDTH4: width / 4 }));
-  return constants;
+export function matrixMatmulNnLoraConstants(n: number, width: number) {
+  return once(`${n} ${width}`, () => ({ ...tallConstants(n), WIDTH4: width / 4 }));
 }
 
 /** Slices of equal whole panels that a sum of `n` terms may be cut into, at most four. */

@@ -2,7 +2,7 @@
 // Not the product. Invariant: a row's bits depend on that row and on A alone, whatever the number of rows or of
 // workgroups that share a row.
 import type { View } from '../gpu/buffers.ts';
-import { ceilDiv, type KernelCase, padded, type QualifiedKernel } from '../gpu/kernel.ts';
+import { ceilDiv, constantsOnce, type KernelCase, padded, type QualifiedKernel } from '../gpu/kernel.ts';
 import type { Recorder } from '../gpu/recorder.ts';
 import { KernelError } from '../lib/errors.ts';
 import { testValues, unit, withStride } from './case-data.ts';
@@ -27,15 +27,9 @@ function launch(source: Source, rows: number, k4: number, width: number, each: n
   };
 }
 
-const known = new Map<string, Record<string, number>>();
-
-/** One object for each combination, so that pipelines are found by identity. */
-function constantsOf(source: Source, row4: number): Record<string, number> {
-  const key = `${source} ${row4}`;
-  let constants = known.get(key);
-  if (!constants) known.set(key, (constants = { SOURCE: rowSource[source], ROW4: row4 }));
-  return constants;
-}
+const once = constantsOnce<string>();
+const constantsOf = (source: Source, row4: number) =>
+  once(`${source} ${row4}`, () => ({ SOURCE: rowSource[source], ROW4: row4 }));
 
 /** Values and bounds of the rows before they are rounded, in f64. */
 function rowsReference(source: Source, x: Float32Array, gain: Float32Array, rows: number, columns: number) {

@@ -62,6 +62,8 @@ export function adapterLayout(arch: Architecture, config: LoraConfig): AdapterLa
 export interface AdapterViews {
   flat: View;
   layers: Partial<Record<GroupName, { a: View; b: View[] }>>[];
+  /** Buffers that were made from the flat one and go with it. */
+  copies?: View[];
 }
 
 /** Allocates a zero-filled flat buffer in a layout, with a view of each tensor. */
@@ -82,7 +84,7 @@ export function allocateAdapter(gpu: Gpu, layout: AdapterLayout, label: string):
 }
 
 export function releaseAdapter(gpu: Gpu, views: AdapterViews): void {
-  release(gpu, views.flat);
+  for (const view of [views.flat, ...(views.copies ?? [])]) release(gpu, view);
 }
 
 /** Calls `visit` for each row of each tensor with its place in the flat buffer and in the named tensor. */

@@ -64,11 +64,14 @@ function build(gpu: Gpu, model: GpuModel, layout: AdapterLayout): FusedAdapter {
   return { copy, table: view, entries: table.length / 4, groups };
 }
 
-/** The copy of an adapter's B; made on first use, and lives as long as its parameters' buffer. */
+/** The copy of an adapter's B; made on first use, and released with its parameters (`releaseAdapter`). */
 export function fusedAdapter(gpu: Gpu, model: GpuModel, adapter: ActiveAdapter): FusedAdapter {
   const key = adapter.views.flat.buffer;
   let made = byFlat.get(key);
-  if (!made) byFlat.set(key, (made = build(gpu, model, adapter.layout)));
+  if (!made) {
+    byFlat.set(key, (made = build(gpu, model, adapter.layout)));
+    adapter.views.copies = [made.copy, made.table];
+  }
   return made;
 }
 

@@ -46,6 +46,22 @@ export interface WarmOptions extends LoadOptions {
 }
 
 /**
+ * Loads a checkpoint for what will be done with it: by `loadWarm`, except on software adapters, which compile when a
+ * pipeline is first used, so that nothing would be gained.
+ */
+export function loadForWork(
+  gpu: Gpu,
+  files: ModelFiles,
+  family: KernelFamily,
+  options: LoadOptions,
+  work: Rehearsal,
+): Promise<{ model: GpuModel; report: MatrixReport | null }> {
+  return gpu.identity.software
+    ? loadFamilyWeights(gpu, files, family, options)
+    : loadWarm(gpu, files, family, options, work);
+}
+
+/**
  * Loads a checkpoint as `loadFamilyWeights` does, and compiles meanwhile what `work` will run.
  * @throws what either throws; then nothing stays on the device.
  */
