@@ -2,11 +2,17 @@
 //   v[m, k] = x[m, k]                                                             (SOURCE 0)
 //             gain[k] * (x[m, k] / sqrt(mean_k(x[m, k]^2) + eps))                 (SOURCE 1, RMSNorm)
 //             g / (1 + exp(-g)) * u  with g = x[m, k], u = x[m, upOffset + k]     (SOURCE 2, SwiGLU)
+//             attention joined from the chunks of attention-partial, as below     (SOURCE 3)
 //   packed[m, k] = round(v[m, k] * 2^e), scales[m] = 2^-e, as matrix-pack does; z[m, j] = sum_k a[j, k] * v[m, k]
 // A workgroup makes one row and `perGroup` of its z; the first one of a row writes packed and scales. Lane l has quads
 // l, l + 256, ... of the row; sums are taken lane by lane, then over lanes in a fixed tree: the bits depend on the row
 // and on A alone, not on how z is cut among workgroups. The row is kept in workgroup memory,
-// with zeros past its end; loops have as many turns for every lane, so that a lane's loads are under way together.
+// with zeros past its end; loops have as many turns for every lane, so that a lane's loads are under way together. What
+// does not depend on the row (gain, A) is loaded for a lane's first two quads before the row is waited for.
+// Chunks c of 64 keys are joined in ascending order, up to the row's position: from m = -1e30, l = 0, o = 0, for the
+// chunk's (m_c, l_c, o_c)
+//   m' = max(m, m_c), a = exp(m - m'), b = exp(m_c - m'), l = fma(l_c, b, l * a), o = fma(o_c, b, o * a), m = m'
+// and v = o * (1 / l), as attention-flash does.
 struct Params {
   rows: u32,
   columns: u32,
@@ -17,22 +23,26 @@ struct Params {
   width: u32,
   zStride: u32,
   perGroup: u32,
+  chunks: u32,
   eps: f32,
 }
 
 override SOURCE: u32 = 0u;
+override D4: u32 = 32u;  // headDim / 4, for SOURCE 3
 override ROW4: u32 = 256u;  // k4 to the next multiple of LANES
 
 const LANES = 256u;
 const TOGETHER = 4u;  // outputs of z that are summed at a time
 
 @group(0) @binding(0) var<uniform> p: Params;
-@group(0) @binding(1) var<storage, read> x: array<vec4<f32>>;  // [rows, xStride4]
+// [rows, xStride4]; SOURCE 3: [rows, heads, chunks, 1 + D4]: (m, l, -, -), then o
+@group(0) @binding(1) var<storage, read> x: array<vec4<f32>>;
 @group(0) @binding(2) var<storage, read> gain: array<vec4<f32>>;  // [k4], for SOURCE 1
 @group(0) @binding(3) var<storage, read> a: array<vec4<f32>>;  // [width, k4]
 @group(0) @binding(4) var<storage, read_write> packed: array<vec2<u32>>;  // [rows, packed2] x 4 f16
 @group(0) @binding(5) var<storage, read_write> scales: array<f32>;  // [rows]
 @group(0) @binding(6) var<storage, read_write> z: array<f32>;  // [rows, zStride]
+@group(0) @binding(7) var<storage, read> meta_: array<vec2<u32>>;  // [rows]: slot, position, for SOURCE 3
 
 var<workgroup> row: array<vec4<f32>, ROW4>;
 var<workgroup> parts: array<f32, 1024>;  // [TOGETHER, LANES]
@@ -69,47 +79,97 @@ fn dot4(acc: f32, w: vec4<f32>, v: vec4<f32>) -> f32 {
   return fma(w.w, v.w, fma(w.z, v.z, fma(w.y, v.y, fma(w.x, v.x, acc))));
 }
 
-// A lane's share of TOGETHER outputs from j on, into parts. All rows of A are loaded before any is used, because they
-// come from far; outputs past `count` repeat the last.
-fn dots(j: u32, count: u32, lane: u32) {
-  let a0 = j * p.k4;
-  let a1 = (j + min(1u, count - 1u)) * p.k4;
-  let a2 = (j + min(2u, count - 1u)) * p.k4;
-  let a3 = (j + min(3u, count - 1u)) * p.k4;
-  var sum0 = 0.0;
-  var sum1 = 0.0;
-  var sum2 = 0.0;
-  var sum3 = 0.0;
-  for (var i = 0u; i < ROW4 / LANES; i++) {
-    let c = i * LANES + lane;
-    let from_ = min(c, p.k4 - 1u);
-    let w0 = a[a0 + from_];
-    let w1 = a[a1 + from_];
-    let w2 = a[a2 + from_];
-    let w3 = a[a3 + from_];
-    let v = row[c];
-    sum0 = dot4(sum0, w0, v);
-    sum1 = dot4(sum1, w1, v);
-    sum2 = dot4(sum2, w2, v);
-    sum3 = dot4(sum3, w3, v);
+// Quad c of a row of attention.
+fn joined(r: u32, c: u32) -> vec4<f32> {
+  let last = meta_[r].y / 64u;
+  let base = (r * (p.k4 / D4) + c / D4) * p.chunks * (1u + D4);
+  let d = c % D4;
+  var m = -1e30;
+  var l = 0.0;
+  var o = vec4<f32>(0.0);
+  for (var first = 0u; first <= last; first += 8u) {
+    // Eight chunks are loaded at a time, so that their loads overlap.
+    var states: array<vec4<f32>, 8>;
+    var values: array<vec4<f32>, 8>;
+    for (var i = 0u; i < 8u; i++) {
+      let at = base + min(first + i, last) * (1u + D4);
+      states[i] = x[at];
+      values[i] = x[at + 1u + d];
+    }
+    for (var i = 0u; i < 8u; i++) {
+      if (first + i <= last) {
+        let top = max(m, states[i].x);
+        let a = exp(m - top);
+        let b = exp(states[i].x - top);
+        l = fma(states[i].y, b, l * a);
+        o = fma(values[i], vec4<f32>(b), o * a);
+        m = top;
+      }
+    }
   }
-  parts[lane] = sum0;
-  parts[LANES + lane] = sum1;
-  parts[2u * LANES + lane] = sum2;
-  parts[3u * LANES + lane] = sum3;
+  return o * (1.0 / l);
+}
+
+// Quad c of four rows of A, from j on; rows past `count` repeat the last.
+struct Four {
+  w0: vec4<f32>,
+  w1: vec4<f32>,
+  w2: vec4<f32>,
+  w3: vec4<f32>,
+}
+
+fn four(j: u32, count: u32, c: u32) -> Four {
+  let at = min(c, p.k4 - 1u);
+  return Four(
+    a[j * p.k4 + at],
+    a[(j + min(1u, count - 1u)) * p.k4 + at],
+    a[(j + min(2u, count - 1u)) * p.k4 + at],
+    a[(j + min(3u, count - 1u)) * p.k4 + at],
+  );
+}
+
+// A quad's terms of four sums.
+fn add(sums4: vec4<f32>, w: Four, v: vec4<f32>) -> vec4<f32> {
+  return vec4<f32>(dot4(sums4.x, w.w0, v), dot4(sums4.y, w.w1, v), dot4(sums4.z, w.w2, v), dot4(sums4.w, w.w3, v));
+}
+
+// Outputs of z from `done` on that this workgroup sums together.
+fn countOf(first: u32, done: u32) -> u32 {
+  return min(TOGETHER, min(p.perGroup - done, select(0u, p.width - first - done, p.width > first + done)));
 }
 
 @compute @workgroup_size(256)
 fn main(@builtin(workgroup_id) wg: vec3<u32>, @builtin(local_invocation_index) lane: u32) {
   let m = wg.x;
   let base = m * p.xStride4;
+  let first = wg.y * p.perGroup;
+  var early0: Four;
+  var early1: Four;
+  var count = countOf(first, 0u);
+  if (count > 0u) {
+    early0 = four(first, count, lane);
+    if (ROW4 > LANES) {
+      early1 = four(first, count, LANES + lane);
+    }
+  }
+  var gain0: vec4<f32>;
+  var gain1: vec4<f32>;
+  if (SOURCE == 1u) {
+    gain0 = gain[min(lane, p.k4 - 1u)];
+    gain1 = gain[min(LANES + lane, p.k4 - 1u)];
+  }
   var squares = 0.0;
   for (var i = 0u; i < ROW4 / LANES; i++) {
     let c = i * LANES + lane;
-    let at = base + min(c, p.k4 - 1u);
-    var v = x[at];
+    let at = min(c, p.k4 - 1u);
+    var v: vec4<f32>;
+    if (SOURCE == 3u) {
+      v = joined(m, at);
+    } else {
+      v = x[base + at];
+    }
     if (SOURCE == 2u) {
-      v = v / (vec4<f32>(1.0) + exp(min(-v, vec4<f32>(80.0)))) * x[at + p.upOffset4];
+      v = v / (vec4<f32>(1.0) + exp(min(-v, vec4<f32>(80.0)))) * x[base + at + p.upOffset4];
     }
     v = select(vec4<f32>(0.0), v, c < p.k4);
     row[c] = v;
@@ -120,7 +180,11 @@ fn main(@builtin(workgroup_id) wg: vec3<u32>, @builtin(local_invocation_index) l
     let inverse = inverseSqrt(total(lane) / f32(p.columns) + p.eps);
     for (var i = 0u; i < ROW4 / LANES; i++) {
       let c = i * LANES + lane;
-      row[c] = gain[min(c, p.k4 - 1u)] * (row[c] * inverse);
+      var g = select(gain1, gain0, i == 0u);
+      if (i > 1u) {
+        g = gain[min(c, p.k4 - 1u)];
+      }
+      row[c] = g * (row[c] * inverse);
     }
   }
   if (wg.y == 0u) {
@@ -149,11 +213,28 @@ fn main(@builtin(workgroup_id) wg: vec3<u32>, @builtin(local_invocation_index) l
       scales[m] = bitcast<f32>((254u - biased) << 23u);
     }
   }
-  let first = wg.y * p.perGroup;
-  for (var j0 = 0u; j0 < p.perGroup; j0 += TOGETHER) {
-    let count = min(TOGETHER, min(p.perGroup - j0, select(0u, p.width - first - j0, p.width > first + j0)));
+  for (var done = 0u; done < p.perGroup; done += TOGETHER) {
     if (count > 0u) {
-      dots(first + j0, count, lane);
+      var sum = add(vec4<f32>(0.0), early0, row[lane]);
+      if (ROW4 > LANES) {
+        sum = add(sum, early1, row[LANES + lane]);
+      }
+      for (var i = 2u; i < ROW4 / LANES; i++) {
+        let c = i * LANES + lane;
+        sum = add(sum, four(first + done, count, c), row[c]);
+      }
+      parts[lane] = sum.x;
+      parts[LANES + lane] = sum.y;
+      parts[2u * LANES + lane] = sum.z;
+      parts[3u * LANES + lane] = sum.w;
+    }
+    let now = count;
+    count = countOf(first, done + TOGETHER);
+    if (done + TOGETHER < p.perGroup && count > 0u) {
+      early0 = four(first + done + TOGETHER, count, lane);
+      if (ROW4 > LANES) {
+        early1 = four(first + done + TOGETHER, count, LANES + lane);
+      }
     }
     workgroupBarrier();
     let j = lane / 64u;
@@ -172,12 +253,12 @@ fn main(@builtin(workgroup_id) wg: vec3<u32>, @builtin(local_invocation_index) l
       parts[lane] = eight;
     }
     workgroupBarrier();
-    if (lane < count) {
+    if (lane < now) {
       var all = 0.0;
       for (var i = 0u; i < 8u; i++) {
         all = all + parts[lane * 8u + i];
       }
-      z[m * p.zStride + first + j0 + lane] = all;
+      z[m * p.zStride + first + done + lane] = all;
     }
     workgroupBarrier();
   }

@@ -6,9 +6,10 @@ import type { Gpu } from '../gpu/device.ts';
 import type { KernelArray } from '../gpu/kernel.ts';
 import { createRecorder } from '../gpu/recorder.ts';
 import { flashRows, flashTiles, recordAttentionFlash } from './attention-flash.ts';
-import { recordAttentionDecode } from './attention-merge.ts';
-import { partialWidth } from './attention-partial.ts';
+import { partialWidth, recordAttentionPartial } from './attention-partial.ts';
 import { type CachedShape, cachedBatch, chunkKeys } from './cached-attention-cases.ts';
+import { recordRows } from './matrix-rows.ts';
+import { packedWidth } from './matrix-tiles.ts';
 
 export interface AttentionCanonicalResult {
   name: string;
@@ -24,7 +25,7 @@ function schedules(rows: number): number[][] {
   return [all, ...some.map((r) => [r]), all.filter((r) => r % 7 === 3).reverse()];
 }
 
-/** Compares attention-flash in each tile that fits with attention-partial and attention-merge on a batch of runs. */
+/** Compares attention-flash in each tile that fits with attention-partial, joined by matrix-rows, on a batch of runs. */
 export async function attentionCanonicalChecks(gpu: Gpu, shape: CachedShape): Promise<AttentionCanonicalResult[]> {
   const batch = cachedBatch(shape);
   const { rows, heads, kvHeads, headDim, cacheLength } = batch;
@@ -46,6 +47,13 @@ export async function attentionCanonicalChecks(gpu: Gpu, shape: CachedShape): Pr
   const partials = make('partials', rows * partialWidth(heads, headDim, chunks));
   const own = { rows, heads, kvHeads, headDim, cacheLength, qStride: width, outStride: width };
 
+  // Joined rows as matrix-rows sees them before they are rounded: A is the identity, so z is the row, to the bit.
+  const identity = new Float32Array(width * width);
+  for (let i = 0; i < width; i++) identity[i * (width + 1)] = 1;
+  const a = make('a', identity);
+  const packed = make('packed', (rows * packedWidth(width)) / 2);
+  const rowScales = make('rowScales', rows);
+
   async function flash(tileRows: 16 | 32): Promise<Uint32Array> {
     const table = flashTiles(batch.meta, tileRows);
     upload(gpu, q, batch.q);
@@ -61,7 +69,10 @@ export async function attentionCanonicalChecks(gpu: Gpu, shape: CachedShape): Pr
       upload(gpu, meta, batch.meta.subarray(row * 2, row * 2 + 2), i * 8);
     }
     r.clear(out);
-    recordAttentionDecode(r, { meta, q, ...cache, partials, out }, { ...own, rows: chosen.length }, chunks);
+    recordAttentionPartial(r, { meta, q, ...cache, partials }, { ...own, rows: chosen.length }, chunks);
+    const lora = { a, width, z: out, zStride: width };
+    const shape = { rows: chosen.length, columns: width, xStride: 0, lora, join: { meta, chunks, headDim } };
+    recordRows(r, 'joined', partials, q, packed, rowScales, shape, lse);
     r.submit();
     return readU32(gpu, out, chosen.length * width);
   }

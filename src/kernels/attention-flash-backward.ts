@@ -5,7 +5,7 @@ import { ceilDiv, constantsOnce, foldedGrid, type KernelCase, type QualifiedKern
 import type { Recorder } from '../gpu/recorder.ts';
 import { type Bounded, backwardBatch } from './attention-backward-cases.ts';
 import { flashConstants, flashTiles } from './attention-flash.ts';
-import type { CachedAttentionShape } from './attention-merge.ts';
+import type { CachedAttentionShape } from './attention-partial.ts';
 import { type CachedShape, runShapes } from './cached-attention-cases.ts';
 
 /** Keys of a workgroup of attention-flash-dkv. */

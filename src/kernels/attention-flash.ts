@@ -1,13 +1,13 @@
 // Attention of runs of rows over a 16-bit cache: training, prefill and reference. Not for single rows, which
 // attention-partial cuts finer. Invariant: a row's bits depend on its q and its slot's cache alone, and are those of
-// attention-partial and attention-merge.
+// attention-partial and matrix-rows.
 
 import type { View } from '../gpu/buffers.ts';
 import { ceilDiv, constantsOnce, type KernelCase, type QualifiedKernel } from '../gpu/kernel.ts';
 import type { Recorder } from '../gpu/recorder.ts';
 import { KernelError } from '../lib/errors.ts';
-import type { CachedAttentionShape } from './attention-merge.ts';
-import { mergeError } from './attention-merge.ts';
+import { mergeError } from './attention-join.ts';
+import type { CachedAttentionShape } from './attention-partial.ts';
 import { attend, type CachedShape, cachedBatch, chunkKeys, runShapes } from './cached-attention-cases.ts';
 import { unit } from './case-data.ts';
 

@@ -1,9 +1,12 @@
 // Attention of single rows over a 16-bit cache (decode), one workgroup a chunk of 64 keys: the chunk's largest score,
-// sum of weights and weighted values. Not the whole softmax: attention-merge joins the chunks.
+// sum of weights and weighted values. Not the whole softmax: matrix-rows joins the chunks.
 // Invariant: a chunk's bits depend on the row's q and its slot's cache alone, and are those of attention-flash.
+import type { View } from '../gpu/buffers.ts';
 import { constantsOnce, type KernelCase, type QualifiedKernel } from '../gpu/kernel.ts';
+import type { Recorder } from '../gpu/recorder.ts';
 import { KernelError } from '../lib/errors.ts';
 import { attend, type CachedShape, cachedBatch, chunkKeys, decodeShapes } from './cached-attention-cases.ts';
+import type { HeadShape } from './qk-norm-rope.ts';
 
 /** Words before a chunk's weighted values: m, l and two that are not written. */
 export const partialHeader = 4;
@@ -89,3 +92,45 @@ export const attentionPartial: QualifiedKernel = {
   constants: { GROUP: 2, D8: 16 },
   cases: () => decodeShapes.map(makeCase),
 };
+
+/** What attention over a 16-bit cache takes besides its buffers. Strides in elements. */
+export interface CachedAttentionShape extends HeadShape {
+  rows: number;
+  qStride: number;
+  outStride: number;
+  /** Positions of a slot, a multiple of 64. */
+  cacheLength: number;
+}
+
+/** Buffers of decode attention; see recordAttentionPartial. */
+export interface DecodeViews {
+  meta: View;
+  q: View;
+  k: View;
+  v: View;
+  scales: View;
+  partials: View;
+}
+
+/**
+ * Records attention of single rows, each over its slot's cache up to its position, chunk by chunk; the row's own k and v
+ * are cached already, and matrix-rows joins the chunks. `chunks`: an upper bound of ceil((position + 1) / 64). Views:
+ * meta u32 [rows, 2] (slot, position), q f32 [rows, qStride], k, v and scales as `cache-rows` writes them, partials f32
+ * [rows * partialWidth(heads, headDim, chunks)].
+ */
+export function recordAttentionPartial(
+  r: Recorder,
+  views: DecodeViews,
+  shape: Omit<CachedAttentionShape, 'outStride'>,
+  chunks: number,
+): void {
+  const { rows, heads, kvHeads, headDim, cacheLength, qStride } = shape;
+  const { meta, q, k, v, scales, partials } = views;
+  r.dispatch(
+    attentionPartial,
+    [meta, q, k, v, scales, partials],
+    { heads, kvHeads, qStride4: qStride / 4, cacheLength, chunks, scale: 1 / Math.sqrt(headDim) },
+    attentionPartialGrid(rows, kvHeads, chunks),
+    partialConstants(heads / kvHeads, headDim),
+  );
+}

@@ -5,7 +5,6 @@ import type { KernelFamily } from '../gpu/device.ts';
 import type { QualifiedKernel } from '../gpu/kernel.ts';
 import { attentionFlash } from './attention-flash.ts';
 import { flashBackwardKernels } from './attention-flash-backward.ts';
-import { attentionMerge } from './attention-merge.ts';
 import { attentionPartial } from './attention-partial.ts';
 import { cacheFork } from './cache-fork.ts';
 import { cacheRows } from './cache-rows.ts';
@@ -51,7 +50,6 @@ export const matrixKernels: readonly QualifiedKernel[] = [
   cacheRowsBackward,
   cacheFork,
   attentionPartial,
-  attentionMerge,
   attentionFlash,
   ...flashBackwardKernels,
 ];

@@ -5,13 +5,15 @@ import type { View } from '../gpu/buffers.ts';
 import { ceilDiv, constantsOnce, type KernelCase, padded, type QualifiedKernel } from '../gpu/kernel.ts';
 import type { Recorder } from '../gpu/recorder.ts';
 import { KernelError } from '../lib/errors.ts';
+import { joinedReference } from './attention-join.ts';
+import { type CachedShape, decodeShapes } from './cached-attention-cases.ts';
 import { testValues, unit, withStride } from './case-data.ts';
 import { packedWidth } from './matrix-tiles.ts';
 import { rmsnormReference } from './rmsnorm.ts';
 import { gateUpValues, sigmoidError } from './swiglu.ts';
 
 /** What a row is made from; the shader's SOURCE. */
-export const rowSource = { plain: 0, norm: 1, swiglu: 2 } as const;
+export const rowSource = { plain: 0, norm: 1, swiglu: 2, joined: 3 } as const;
 
 type Source = keyof typeof rowSource;
 
@@ -20,19 +22,25 @@ function perGroup(rows: number, width: number): number {
   return rows > 64 ? Math.max(width, 1) : 4;
 }
 
-function launch(source: Source, rows: number, k4: number, width: number, each: number) {
+function launch(source: Source, rows: number, k4: number, width: number, each: number, headDim = 128) {
   return {
     grid: [rows, Math.max(1, ceilDiv(width, each)), 1] as const,
-    constants: constantsOf(source, ceilDiv(k4, 256) * 256),
+    constants: constantsOf(source, ceilDiv(k4, 256) * 256, headDim / 4),
   };
 }
 
 const once = constantsOnce<string>();
-const constantsOf = (source: Source, row4: number) =>
-  once(`${source} ${row4}`, () => ({ SOURCE: rowSource[source], ROW4: row4 }));
+const constantsOf = (source: Source, row4: number, d4: number) =>
+  once(`${source} ${row4} ${d4}`, () => ({ SOURCE: rowSource[source], ROW4: row4, D4: d4 }));
 
 /** Values and bounds of the rows before they are rounded, in f64. */
-function rowsReference(source: Source, x: Float32Array, gain: Float32Array, rows: number, columns: number) {
+function rowsReference(
+  source: Exclude<Source, 'joined'>,
+  x: Float32Array,
+  gain: Float32Array,
+  rows: number,
+  columns: number,
+) {
   if (source === 'norm') return rmsnormReference(x, gain, rows, columns, 1e-6);
   const values = new Float64Array(rows * columns);
   const bounds = new Float64Array(rows * columns);
@@ -51,16 +59,43 @@ function rowsReference(source: Source, x: Float32Array, gain: Float32Array, rows
   return { values, bounds };
 }
 
+/** A row's source in a case: what the kernel reads, and what it makes of it. */
+interface CaseRows {
+  source: Source;
+  rows: number;
+  columns: number;
+  x: Float32Array<ArrayBuffer>;
+  gain: Float32Array<ArrayBuffer>;
+  meta: Uint32Array<ArrayBuffer>;
+  chunks: number;
+  headDim: number;
+  values: Float64Array;
+  bounds: Float64Array;
+}
+
+function caseRows(source: Exclude<Source, 'joined'>, rows: number, columns: number): CaseRows {
+  const k4 = padded(columns) / 4;
+  const x = source === 'swiglu' ? gateUpValues(rows, k4) : testValues(rows * columns, 171 + columns);
+  const gain = testValues(columns, 172, 1.5);
+  const found = rowsReference(source, x, gain, rows, columns);
+  const stored = source === 'swiglu' ? x : withStride(x, rows, columns, k4 * 4);
+  return { source, rows, columns, x: stored, gain, meta: new Uint32Array(2), chunks: 0, headDim: 128, ...found };
+}
+
+function joinedRows(shape: CachedShape): CaseRows {
+  const { heads, partials, ...rest } = joinedReference(shape);
+  const columns = heads * rest.headDim;
+  return { source: 'joined', columns, x: partials, gain: new Float32Array(columns), ...rest };
+}
+
 /**
  * A case. The bound of z: the sum has at most columns / 1024 * 4 + 28 roundings, and the values' own errors enter. A packed
  * value may be off by its own error and half a unit of f16: 2^-11 of it, or 2^-25 where it is subnormal.
  */
-function makeCase(source: Source, rows: number, columns: number, width: number, each: number): KernelCase {
+function makeCase(given: CaseRows, width: number, each: number): KernelCase {
+  const { source, rows, columns, gain, x, meta, chunks, headDim } = given;
   const k4 = padded(columns) / 4;
-  const x = source === 'swiglu' ? gateUpValues(rows, k4) : testValues(rows * columns, 171 + columns);
-  const gain = testValues(columns, 172, 1.5);
   const a = testValues(width * columns, 173, 0.1);
-  const found = rowsReference(source, x, gain, rows, columns);
   const packed = packedWidth(columns);
   const values = new Float64Array(rows * packed);
   const bounds = new Float64Array(rows * packed);
@@ -69,8 +104,8 @@ function makeCase(source: Source, rows: number, columns: number, width: number, 
   const z = new Float64Array(rows * zStride).fill(Number.NaN);
   const zBounds = new Float64Array(rows * zStride);
   for (let m = 0; m < rows; m++) {
-    const row = found.values.subarray(m * columns, (m + 1) * columns);
-    const errors = found.bounds.subarray(m * columns, (m + 1) * columns);
+    const row = given.values.subarray(m * columns, (m + 1) * columns);
+    const errors = given.bounds.subarray(m * columns, (m + 1) * columns);
     const top = row.reduce((most, v) => Math.max(most, Math.abs(v)), 0);
     const e = Math.min(126, 14 - Math.floor(Math.log2(top)));
     scales[m] = 2 ** -e;
@@ -91,7 +126,7 @@ function makeCase(source: Source, rows: number, columns: number, width: number, 
       zBounds[m * zStride + j] = bound + 1e-37;
     }
   }
-  const { grid, constants } = launch(source, rows, k4, width, each);
+  const { grid, constants } = launch(source, rows, k4, width, each, headDim);
   const swiglu = source === 'swiglu';
   return {
     name: `${source} ${rows}x${columns}, z ${width} by ${each}`,
@@ -105,14 +140,16 @@ function makeCase(source: Source, rows: number, columns: number, width: number, 
       width,
       zStride,
       perGroup: each,
+      chunks,
       eps: 1e-6,
     },
     grid,
     constants,
     inputs: {
-      x: swiglu ? x : withStride(x, rows, columns, k4 * 4),
+      x,
       gain: withStride(gain, 1, columns, k4 * 4),
       a: withStride(a.length > 0 ? a : new Float32Array(columns), Math.max(width, 1), columns, k4 * 4),
+      meta,
     },
     expected: {
       packed: { values, bounds, halves: true },
@@ -131,6 +168,7 @@ export const matrixRows: QualifiedKernel = {
     { name: 'packed', access: 'read_write' },
     { name: 'scales', access: 'read_write' },
     { name: 'z', access: 'read_write' },
+    { name: 'meta', access: 'read' },
   ],
   params: [
     ['rows', 'u32'],
@@ -142,17 +180,19 @@ export const matrixRows: QualifiedKernel = {
     ['width', 'u32'],
     ['zStride', 'u32'],
     ['perGroup', 'u32'],
+    ['chunks', 'u32'],
     ['eps', 'f32'],
   ],
-  constants: { SOURCE: 0, ROW4: 256 },
+  constants: { SOURCE: 0, ROW4: 256, D4: 32 },
   cases: () => [
-    makeCase('plain', 3, 258, 0, 8),
-    makeCase('plain', 2, 1030, 5, 4),
-    makeCase('norm', 5, 64, 16, 8),
-    makeCase('norm', 2, 1028, 48, 8),
-    makeCase('norm', 3, 260, 48, 48),
-    makeCase('swiglu', 2, 96, 20, 8),
-    makeCase('swiglu', 3, 1280, 16, 16),
+    makeCase(caseRows('plain', 3, 258), 0, 8),
+    makeCase(caseRows('plain', 2, 1030), 5, 4),
+    makeCase(caseRows('norm', 5, 64), 16, 8),
+    makeCase(caseRows('norm', 2, 1028), 48, 8),
+    makeCase(caseRows('norm', 3, 260), 48, 48),
+    makeCase(caseRows('swiglu', 2, 96), 20, 8),
+    makeCase(caseRows('swiglu', 3, 1280), 16, 16),
+    ...decodeShapes.map((shape, i) => makeCase(joinedRows(shape), i === 0 ? 0 : 12 + i, 4)),
   ],
 };
 
@@ -172,10 +212,13 @@ export interface RowsShape {
   eps?: number;
   /** LoRA's A, [width, padded(columns)] f32, and the row stride of z; absent without an adapter. */
   lora?: { a: View; width: number; z: View; zStride: number } | undefined;
+  /** For `joined`: rows' places, the chunks that attention-partial laid out, the heads' size. */
+  join?: { meta: View; chunks: number; headDim: number } | undefined;
 }
 
 /**
- * Records the packing of `shape.rows` rows of x into `packed` and `scales` and, with `lora`, z = x A^T.
+ * Records the packing of `shape.rows` rows of x (`joined`: of attention-partial's results) into `packed` and `scales` and,
+ * with `lora`, z = x A^T.
  * `gain`: [padded(columns)] f32 for `norm`, any buffer otherwise.
  * @throws KernelError `row-too-wide` if a row does not fit the workgroup memory.
  */
@@ -189,11 +232,11 @@ export function recordRows(
   shape: RowsShape,
   spare: View,
 ): void {
-  const { rows, columns, lora } = shape;
+  const { rows, columns, lora, join } = shape;
   const k4 = padded(columns) / 4;
   const width = lora?.width ?? 0;
   const each = perGroup(rows, width);
-  const { grid, constants } = launch(source, rows, k4, width, each);
+  const { grid, constants } = launch(source, rows, k4, width, each, join?.headDim);
   const bytes = rowsStorage(columns);
   const room = r.workgroupBytes;
   if (bytes > room) {
@@ -210,7 +253,9 @@ export function recordRows(
     width,
     zStride: lora?.zStride ?? 0,
     perGroup: each,
+    chunks: join?.chunks ?? 0,
     eps: shape.eps ?? 0,
   };
-  r.dispatch(matrixRows, [x, gain, lora?.a ?? gain, packed, scales, lora?.z ?? spare], params, grid, constants);
+  const views = [x, gain, lora?.a ?? gain, packed, scales, lora?.z ?? spare, join?.meta ?? gain] as const;
+  r.dispatch(matrixRows, views, params, grid, constants);
 }

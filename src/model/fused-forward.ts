@@ -1,17 +1,16 @@
-// The forward pass of the matrix family: a layer in ten dispatches (eleven where rows attend one by
-// one), the same for decoding, prefill, reference and training. Not the portable pass (forward.ts) and not its bits. Invariant: a row's bits depend on its token, its
+// The forward pass of the matrix family: a layer in ten dispatches, the same for decoding, prefill, reference and training. Not the portable pass (forward.ts) and not its bits. Invariant: a row's bits depend on its token, its
 // position and its slot's cache alone; keys and values are rounded to 16 bit when they are cached, for every reader.
 import { upload, type View } from '../gpu/buffers.ts';
 import type { Gpu } from '../gpu/device.ts';
 import { padded } from '../gpu/kernel.ts';
 import type { Recorder } from '../gpu/recorder.ts';
 import { flashRows, flashTiles, recordAttentionFlash } from '../kernels/attention-flash.ts';
-import { recordAttentionDecode } from '../kernels/attention-merge.ts';
+import { recordAttentionPartial } from '../kernels/attention-partial.ts';
 import { recordCacheRows } from '../kernels/cache-rows.ts';
 import { chunkKeys } from '../kernels/cached-attention-cases.ts';
 import { embed, embedGrid } from '../kernels/embed.ts';
 import { matmulMode } from '../kernels/matmul.ts';
-import { recordRows } from '../kernels/matrix-rows.ts';
+import { type RowsShape, recordRows } from '../kernels/matrix-rows.ts';
 import type { Batch } from './forward.ts';
 import { fusedAdapter, recordTranspose } from './fused-adapter.ts';
 import type { ActiveAdapter, Rows } from './linear.ts';
@@ -51,12 +50,21 @@ function loraOf(pass: FusedPass, layer: number, name: GroupName, z: Rows) {
   return { product, rows: { a, width: group.width, z: z.view, zStride: z.stride } };
 }
 
+/** Where a product's rows come from. */
+interface RowsFrom {
+  kind: 'plain' | 'norm' | 'swiglu' | 'joined';
+  x: Rows;
+  gain?: View;
+  upOffset?: number;
+  join?: RowsShape['join'];
+}
+
 /** Packs rows of `source` and multiplies them by a group's matrix. */
 function linear(
   pass: FusedPass,
   layer: number,
   name: GroupName,
-  source: { kind: 'plain' | 'norm' | 'swiglu'; x: Rows; gain?: View; upOffset?: number },
+  source: RowsFrom,
   z: Rows,
   out: Rows,
   mode: number,
@@ -72,12 +80,14 @@ function linear(
     upOffset: source.upOffset ?? 0,
     eps: model.architecture.rmsNormEps,
     lora: lora?.rows,
+    join: source.join,
   };
   recordRows(r, source.kind, source.x.view, source.gain ?? source.x.view, packed, scales, shape, spare);
   recordProduct(r, matrixOperand(weight)!, weight, { packed, scales }, rows, out, mode, lora?.product ?? null);
 }
 
-function attend(pass: FusedPass, state: LayerState): void {
+/** Records attention; returns the rows of o's product. */
+function attend(pass: FusedPass, state: LayerState): RowsFrom {
   const { r, model, workspace, rows, attention } = pass;
   const { heads, kvHeads, headDim } = model.architecture;
   const { partials, tiles, lse } = buffersOf(workspace);
@@ -90,12 +100,15 @@ function attend(pass: FusedPass, state: LayerState): void {
     outStride: state.attention.stride,
     cacheLength: workspace.shape.cacheLength,
   };
-  const shared = { q: state.q.view, k: state.k, v: state.v, scales: state.cacheScales!, out: state.attention.view };
+  const shared = { q: state.q.view, k: state.k, v: state.v, scales: state.cacheScales! };
   if ('chunks' in attention) {
-    recordAttentionDecode(r, { ...shared, meta: workspace.meta, partials }, shape, attention.chunks);
-  } else {
-    recordAttentionFlash(r, { ...shared, tiles, lse: state.lse ?? lse }, shape, attention.tiles, attention.tileRows);
+    const { chunks } = attention;
+    recordAttentionPartial(r, { ...shared, meta: workspace.meta, partials }, shape, chunks);
+    return { kind: 'joined', x: { view: partials, stride: 0 }, join: { meta: workspace.meta, chunks, headDim } };
   }
+  const out = state.attention.view;
+  recordAttentionFlash(r, { ...shared, tiles, out, lse: state.lse ?? lse }, shape, attention.tiles, attention.tileRows);
+  return { kind: 'plain', x: state.attention };
 }
 
 /** Records one layer: its input stands in the workspace, its output goes to the next layer's input. */
@@ -121,9 +134,9 @@ export function recordFusedLayer(pass: FusedPass, layer: number): void {
       norm: arch.qkNorm,
     },
   );
-  attend(pass, state);
+  const attended = attend(pass, state);
   if (state.middle !== state.input) r.copy(state.input.view, 0, state.middle.view, 0, bytes);
-  linear(pass, layer, 'o', { kind: 'plain', x: state.attention }, state.z.o, state.middle, matmulMode.add);
+  linear(pass, layer, 'o', attended, state.z.o, state.middle, matmulMode.add);
   const norm = { kind: 'norm' as const, x: state.middle, gain: weights.postNorm };
   linear(pass, layer, 'gateUp', norm, state.z.gateUp, state.gateUp, matmulMode.overwrite);
   const next = workspace.layers[layer + 1]?.input ?? workspace.output;

@@ -5,7 +5,6 @@ import type { KernelCase, QualifiedKernel } from '../../src/gpu/kernel.ts';
 import { attentionCanonicalChecks } from '../../src/kernels/attention-canonical.ts';
 import { attentionFlash, flashRows, flashTiles } from '../../src/kernels/attention-flash.ts';
 import { attentionFlashDkv, attentionFlashDq, attentionRowSums } from '../../src/kernels/attention-flash-backward.ts';
-import { attentionMerge } from '../../src/kernels/attention-merge.ts';
 import { attentionPartial, partialConstants } from '../../src/kernels/attention-partial.ts';
 import { cacheRows } from '../../src/kernels/cache-rows.ts';
 import { runShapes } from '../../src/kernels/cached-attention-cases.ts';
@@ -24,7 +23,6 @@ const grouped = ({ constants }: KernelCase) =>
 
 describeQualification(gpu, cacheRows);
 describeQualification(gpu, attentionPartial);
-describeQualification(gpu, attentionMerge);
 describeQualification(gpu, few(attentionFlash, grouped));
 describeQualification(gpu, attentionRowSums);
 describeQualification(gpu, few(attentionFlashDq, grouped));

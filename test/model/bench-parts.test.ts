@@ -42,7 +42,6 @@ test('a step of two layers has its dispatches of each layer, the draw and the he
     'matrix-rows': 8,
     'cache-rows': 2,
     'attention-partial': 2,
-    'attention-merge': 2,
     embed: 1,
   });
   expect(found.parts.every(({ usAlone }) => usAlone > 0)).toBe(true);
