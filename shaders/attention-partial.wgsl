@@ -1,19 +1,28 @@
-// One chunk of 64 keys for the query heads of one key-value head, for one row (decode). For key j of the chunk, up to
-// the row's position, with dot = sum_d q[d] * k16[j, d], d ascending, one fma a step, and c = kScale[j] * scale:
+// One chunk of 64 keys for the query heads of one key-value head, for one row (decode), from the row's q, k and v as the
+// projection leaves them. Its heads are normalised (NORM), rotated and, for k and v, rounded as in cache-rows.wgsl, bit
+// for bit; the workgroup of the row's last chunk writes k and v to the cache. For key j of the chunk, up to the row's
+// position, with dot = sum_d q[d] * k16[j, d], d ascending, one fma a step, and c = kScale[j] * scale:
 //   m = max_j (dot * c),  p_j = exp(fma(dot, c, -m)),  l = sum_j p_j,  o[d] = sum_j (p_j * vScale[j]) * v16[j, d]
 // with j ascending from 0, plain adds for l, one fma a step for o. Keys past the position weigh nothing and are not
-// read. attention-flash.wgsl computes the same, bit for bit. A workgroup past its row's position returns at once.
+// read. attention-flash.wgsl computes the same, bit for bit. A workgroup past its row's position returns at once. Rows of
+// one dispatch have different slots.
 struct Params {
   heads: u32,
   kvHeads: u32,
-  qStride4: u32,
+  rawStride4: u32,
   cacheLength: u32,
   chunks: u32,
   scale: f32,
+  eps: f32,
 }
 
+override NORM: bool = true;
 override GROUP: u32 = 2u;
-override D8: u32 = 16u;
+override D8: u32 = 16u;  // also the lanes of a head: each has four pairs (i, i + headDim / 2)
+override AT_ONCE = 128u / D8;  // heads that are made ready at the same time
+override HEADS = GROUP + 2u;
+override HEAD_LANES = HEADS * D8;
+override FRESH = D8 * 4u;
 override PAIRS = GROUP * 32u;
 override Q_SIZE = GROUP * D8 * 2u;
 override PITCH = D8 + 1u;
@@ -23,16 +32,76 @@ override TILE = 64u * PITCH;
 
 @group(0) @binding(0) var<uniform> p: Params;
 @group(0) @binding(1) var<storage, read> meta_: array<vec2<u32>>;  // [rows]: slot, position
-@group(0) @binding(2) var<storage, read> q: array<vec4<f32>>;  // [rows, qStride4]
-@group(0) @binding(3) var<storage, read> k: array<vec4<u32>>;  // [slots, kvHeads, cacheLength, D8] x 8 f16
-@group(0) @binding(4) var<storage, read> v: array<vec4<u32>>;  // as k
-@group(0) @binding(5) var<storage, read> scales: array<vec2<f32>>;  // [slots, kvHeads, cacheLength]: of k, of v
-@group(0) @binding(6) var<storage, read_write> partials: array<vec2<f32>>;  // [rows, heads, chunks, 2 + WORDS]
+@group(0) @binding(2) var<storage, read> raw: array<vec4<f32>>;  // [rows, rawStride4]: heads, then kvHeads of k, then of v
+@group(0) @binding(3) var<storage, read> gain: array<vec4<f32>>;  // [2, headDim / 4]: q, k
+@group(0) @binding(4) var<storage, read> rope: array<vec4<f32>>;  // [positions, headDim / 4]: cos, sin of two angles
+@group(0) @binding(5) var<storage, read_write> k: array<vec4<u32>>;  // [slots, kvHeads, cacheLength, D8] x 8 f16
+@group(0) @binding(6) var<storage, read_write> v: array<vec4<u32>>;  // as k
+@group(0) @binding(7) var<storage, read_write> scales: array<vec2<f32>>;  // [slots, kvHeads, cacheLength]: of k, of v
+@group(0) @binding(8) var<storage, read_write> partials: array<vec2<f32>>;  // [rows, heads, chunks, 2 + WORDS]
 
 var<workgroup> queries: array<vec4<f32>, Q_SIZE>;
 var<workgroup> tile: array<vec4<u32>, TILE>;
 var<workgroup> scores: array<vec2<f32>, PAIRS>;  // [GROUP, 32]: of keys j and j + 1
 var<workgroup> weights: array<vec4<f32>, PAIRS>;  // of keys j and j + 1: exp, then exp * vScale
+var<workgroup> squares: array<f32, HEAD_LANES>;
+var<workgroup> tops: array<u32, HEAD_LANES>;
+var<workgroup> fresh: array<vec2<u32>, FRESH>;  // the row's own k, then v, in quads
+var<workgroup> freshScales: array<f32, 2>;
+
+fn roundHalf(value: f32) -> u32 {
+  let bits = bitcast<u32>(value);
+  let magnitude = bits & 0x7fffffffu;
+  let normal = (magnitude - 0x38000000u + 0xfffu + ((magnitude >> 13u) & 1u)) >> 13u;
+  let small = bitcast<u32>(bitcast<f32>(magnitude) + 0.5) - 0x3f000000u;
+  return ((bits >> 16u) & 0x8000u) | select(small, normal, magnitude >= 0x38800000u);
+}
+
+fn halves(value: vec4<f32>, bad: bool) -> vec2<u32> {
+  let words = vec2<u32>(
+    roundHalf(value.x) | (roundHalf(value.y) << 16u),
+    roundHalf(value.z) | (roundHalf(value.w) << 16u),
+  );
+  return select(words, vec2<u32>(0x7e007e00u), bad);
+}
+
+fn topOf(value: vec4<f32>) -> u32 {
+  let bits = bitcast<vec4<u32>>(value) & vec4<u32>(0x7fffffffu);
+  return max(max(bits.x, bits.y), max(bits.z, bits.w));
+}
+
+// Where head e of the workgroup's starts in a row: its query heads, then its k, its v.
+fn headBase(e: u32, kv: u32) -> u32 {
+  let ofCache = p.heads + select(0u, p.kvHeads, e > GROUP) + kv;
+  return select(ofCache, kv * GROUP + e, e < GROUP) * D8 * 2u;
+}
+
+// A head of q to `queries`, of k or v to `fresh`; the steps and their order are cache-rows'.
+fn ready(e: u32, t: u32, a: vec4<f32>, b: vec4<f32>) {
+  if (e < GROUP) {
+    queries[e * D8 * 2u + t] = a;
+    queries[e * D8 * 2u + D8 + t] = b;
+    return;
+  }
+  var found = 0u;
+  for (var i = 0u; i < D8; i++) {
+    found = max(found, tops[e * D8 + i]);
+  }
+  let exponent = found >> 23u;
+  let biased = select(clamp(268u - min(exponent, 254u), 14u, 253u), 127u, found == 0u);
+  let factor = bitcast<f32>(biased << 23u);
+  let to = (e - GROUP) * D8 * 2u + t;
+  fresh[to] = halves(a * factor, exponent == 255u);
+  fresh[to + D8] = halves(b * factor, exponent == 255u);
+  if (t == 0u) {
+    freshScales[e - GROUP] = bitcast<f32>((254u - biased) << 23u);
+  }
+}
+
+// Eight halves of the row's own k (0) or v (1).
+fn own8(which: u32, i: u32) -> vec4<u32> {
+  return vec4<u32>(fresh[which * D8 * 2u + i * 2u], fresh[which * D8 * 2u + i * 2u + 1u]);
+}
 
 fn step(sum: vec2<f32>, x: vec2<f32>, a: u32, b: u32) -> vec2<f32> {
   let one = unpack2x16float(a);
@@ -42,13 +111,21 @@ fn step(sum: vec2<f32>, x: vec2<f32>, a: u32, b: u32) -> vec2<f32> {
 }
 
 // Keys 2 i and 2 i + 1 stand at i and 32 + i, so that neighbouring lanes read neighbouring rows.
-fn putKey(at: u32, words: vec4<u32>) {
-  let key = at / D8;
-  tile[(key % 2u * 32u + key / 2u) * PITCH + at % D8] = words;
+fn keyPlace(key: u32) -> u32 {
+  return (key % 2u * 32u + key / 2u) * PITCH;
 }
 
-fn putValue(at: u32, end: u32, words: vec4<u32>) {
-  tile[at / D8 * PITCH + at % D8] = select(vec4<u32>(0u), words, vec4<bool>(at < end));
+// The row's own key and value, at `end`, are put by others.
+fn putKey(at: u32, end: u32, words: vec4<u32>) {
+  if (at < end) {
+    tile[keyPlace(at / D8) + at % D8] = words;
+  }
+}
+
+fn putValue(at: u32, end: u32, after: u32, words: vec4<u32>) {
+  if (at < end || at >= after) {
+    tile[at / D8 * PITCH + at % D8] = select(vec4<u32>(0u), words, vec4<bool>(at < end));
+  }
 }
 
 fn put(row: u32, kv: u32, head: u32, chunk: u32, word: u32, o: vec2<f32>, l: f32) {
@@ -71,11 +148,14 @@ fn main(@builtin(workgroup_id) wg: vec3<u32>, @builtin(local_invocation_index) l
     return;
   }
   let keys = min(place.y - first + 1u, 64u);
+  let isLast = place.y - first < 64u;
+  let cached = keys - select(0u, 1u, isLast);
   let cache = (place.x * p.kvHeads + kv) * p.cacheLength + first;
   // All loads of the chunk are in flight before anything waits.
   let start = cache * D8;
-  let end = keys * D8;
-  let last = start + end - 1u;
+  let end = cached * D8;
+  let after = keys * D8;
+  let last = start + max(end, 1u) - 1u;
   var k0 = vec4<u32>(0u);
   var v0 = vec4<u32>(0u);
   var k1 = vec4<u32>(0u);
@@ -108,23 +188,91 @@ fn main(@builtin(workgroup_id) wg: vec3<u32>, @builtin(local_invocation_index) l
   if (10u < D8) { v5 = v[min(start + 640u + lane, last)]; }
   if (12u < D8) { v6 = v[min(start + 768u + lane, last)]; }
   if (14u < D8) { v7 = v[min(start + 896u + lane, last)]; }
-  for (var i = lane; i < Q_SIZE; i += 128u) {
-    queries[i] = q[row * p.qStride4 + kv * Q_SIZE + i];
-  }
   let j = lane % 32u * 2u;
-  let scale0 = scales[cache + min(j, keys - 1u)];
-  let scale1 = scales[cache + min(j + 1u, keys - 1u)];
+  let newest = max(cached, 1u) - 1u;
+  var scale0 = scales[cache + min(j, newest)];
+  var scale1 = scales[cache + min(j + 1u, newest)];
+  let t = lane % D8;
+  let turn = place.y * D8 * 2u + t * 2u;
+  let t0 = rope[turn];
+  let t1 = rope[turn + 1u];
+  let cosine = vec4<f32>(t0.x, t0.z, t1.x, t1.z);
+  let sine = vec4<f32>(t0.y, t0.w, t1.y, t1.w);
+  for (var from_ = 0u; from_ < HEADS; from_ += AT_ONCE) {
+    let e = from_ + lane / D8;
+    let mine = lane / D8 < AT_ONCE && e < select(GROUP, HEADS, isLast);
+    var a = vec4<f32>(0.0);
+    var b = vec4<f32>(0.0);
+    if (mine) {
+      let base = row * p.rawStride4 + headBase(e, kv) + t;
+      a = raw[base];
+      b = raw[base + D8];
+    }
+    if (NORM) {
+      if (mine) {
+        var square = a.x * a.x;
+        square = fma(a.y, a.y, square);
+        square = fma(a.z, a.z, square);
+        square = fma(a.w, a.w, square);
+        square = fma(b.x, b.x, square);
+        square = fma(b.y, b.y, square);
+        square = fma(b.z, b.z, square);
+        square = fma(b.w, b.w, square);
+        squares[e * D8 + t] = square;
+      }
+      workgroupBarrier();
+    }
+    if (mine && e <= GROUP) {
+      if (NORM) {
+        var sum = 0.0;
+        for (var i = 0u; i < D8; i++) {
+          sum = sum + squares[e * D8 + i];
+        }
+        let inverse = inverseSqrt(fma(sum, 1.0 / f32(D8 * 8u), p.eps));
+        let g = select(D8 * 2u, 0u, e < GROUP) + t;
+        a = gain[g] * (a * inverse);
+        b = gain[g + D8] * (b * inverse);
+      }
+      let turned = fma(a, cosine, -(b * sine));
+      b = fma(b, cosine, a * sine);
+      a = turned;
+    }
+    if (mine) {
+      tops[e * D8 + t] = max(topOf(a), topOf(b));
+    }
+    workgroupBarrier();
+    if (mine) {
+      ready(e, t, a, b);
+    }
+  }
+  putKey(lane, end, k0);
+  if (2u < D8) { putKey(128u + lane, end, k1); }
+  if (4u < D8) { putKey(256u + lane, end, k2); }
+  if (6u < D8) { putKey(384u + lane, end, k3); }
+  if (8u < D8) { putKey(512u + lane, end, k4); }
+  if (10u < D8) { putKey(640u + lane, end, k5); }
+  if (12u < D8) { putKey(768u + lane, end, k6); }
+  if (14u < D8) { putKey(896u + lane, end, k7); }
+  workgroupBarrier();
+  if (isLast) {
+    if (lane < D8) {
+      let words = own8(0u, lane);
+      tile[keyPlace(cached) + lane] = words;
+      k[start + end + lane] = words;
+    } else if (lane < 2u * D8) {
+      v[start + end + lane - D8] = own8(1u, lane - D8);
+    }
+    let both = vec2<f32>(freshScales[0], freshScales[1]);
+    if (lane == 0u) {
+      scales[cache + cached] = both;
+    }
+    // Past the row's own key there may stand anything: those weigh 0, and 0 * NaN would not be 0.
+    scale0 = select(select(vec2<f32>(0.0), both, vec2<bool>(j == cached)), scale0, vec2<bool>(j < cached));
+    scale1 = select(select(vec2<f32>(0.0), both, vec2<bool>(j + 1u == cached)), scale1, vec2<bool>(j + 1u < cached));
+    workgroupBarrier();
+  }
   let factor = vec2<f32>(scale0.x * p.scale, scale1.x * p.scale);
   let inside = vec2<bool>(j < keys, j + 1u < keys);
-  putKey(lane, k0);
-  if (2u < D8) { putKey(128u + lane, k1); }
-  if (4u < D8) { putKey(256u + lane, k2); }
-  if (6u < D8) { putKey(384u + lane, k3); }
-  if (8u < D8) { putKey(512u + lane, k4); }
-  if (10u < D8) { putKey(640u + lane, k5); }
-  if (12u < D8) { putKey(768u + lane, k6); }
-  if (14u < D8) { putKey(896u + lane, k7); }
-  workgroupBarrier();
   for (var pair = lane; pair < PAIRS; pair += 128u) {
     let head = pair / 32u * D8 * 2u;
     let own = pair % 32u * PITCH;
@@ -144,14 +292,17 @@ fn main(@builtin(workgroup_id) wg: vec3<u32>, @builtin(local_invocation_index) l
     weights[pair] = vec4<f32>(dot, 0.0, 0.0);
   }
   workgroupBarrier();
-  putValue(lane, end, v0);
-  if (2u < D8) { putValue(128u + lane, end, v1); }
-  if (4u < D8) { putValue(256u + lane, end, v2); }
-  if (6u < D8) { putValue(384u + lane, end, v3); }
-  if (8u < D8) { putValue(512u + lane, end, v4); }
-  if (10u < D8) { putValue(640u + lane, end, v5); }
-  if (12u < D8) { putValue(768u + lane, end, v6); }
-  if (14u < D8) { putValue(896u + lane, end, v7); }
+  putValue(lane, end, after, v0);
+  if (2u < D8) { putValue(128u + lane, end, after, v1); }
+  if (4u < D8) { putValue(256u + lane, end, after, v2); }
+  if (6u < D8) { putValue(384u + lane, end, after, v3); }
+  if (8u < D8) { putValue(512u + lane, end, after, v4); }
+  if (10u < D8) { putValue(640u + lane, end, after, v5); }
+  if (12u < D8) { putValue(768u + lane, end, after, v6); }
+  if (14u < D8) { putValue(896u + lane, end, after, v7); }
+  if (isLast && lane < D8) {
+    tile[cached * PITCH + lane] = own8(1u, lane);
+  }
   for (var pair = lane; pair < PAIRS; pair += 128u) {
     let head = pair / 32u * 32u;
     var most = scores[head];

@@ -63,18 +63,53 @@ export async function attentionCanonicalChecks(gpu: Gpu, shape: CachedShape): Pr
     return readU32(gpu, out, rows * width);
   }
 
-  async function decode(chosen: number[]): Promise<Uint32Array> {
-    for (const [i, row] of chosen.entries()) {
-      upload(gpu, q, batch.q.subarray(row * width, (row + 1) * width), i * width * 4);
+  // A row as the projection would leave it if the heads came out as they stand in the batch: no norm, no turn.
+  const rawStride = width + 2 * kvHeads * headDim;
+  const raw = make('raw', rows * rawStride);
+  const rope = make(
+    'rope',
+    Float32Array.from({ length: cacheLength * headDim }, (_, i) => 1 - (i % 2)),
+  );
+  const rawOf = (row: number) => {
+    const [slot, position] = [batch.meta[row * 2]!, batch.meta[row * 2 + 1]!];
+    const heads2 = [batch.keys, batch.values].flatMap((from) =>
+      Array.from({ length: kvHeads }, (_, kv) => {
+        const at = ((slot * kvHeads + kv) * cacheLength + position) * headDim;
+        return [...from.subarray(at, at + headDim)];
+      }).flat(),
+    );
+    return Float32Array.from([...batch.q.subarray(row * width, (row + 1) * width), ...heads2]);
+  };
+
+  /** Rows of different slots in one dispatch: as many of the rest as there are. */
+  async function decodeSome(some: number[]): Promise<Uint32Array> {
+    for (const [i, row] of some.entries()) {
+      upload(gpu, raw, rawOf(row), i * rawStride * 4);
       upload(gpu, meta, batch.meta.subarray(row * 2, row * 2 + 2), i * 8);
     }
     r.clear(out);
-    recordAttentionPartial(r, { meta, q, ...cache, partials }, { ...own, rows: chosen.length }, chunks);
+    const decoded = { ...own, rows: some.length, rawStride, eps: 0, norm: false };
+    recordAttentionPartial(r, { meta, raw, gain: rope, rope, ...cache, partials }, decoded, chunks);
     const lora = { a, width, z: out, zStride: width };
-    const shape = { rows: chosen.length, columns: width, xStride: 0, lora, join: { meta, chunks, headDim } };
+    const shape = { rows: some.length, columns: width, xStride: 0, lora, join: { meta, chunks, headDim } };
     recordRows(r, 'joined', partials, q, packed, rowScales, shape, lse);
     r.submit();
-    return readU32(gpu, out, chosen.length * width);
+    return readU32(gpu, out, some.length * width);
+  }
+
+  async function decode(chosen: number[]): Promise<Uint32Array> {
+    const found = new Uint32Array(chosen.length * width);
+    const left = new Set(chosen.keys());
+    while (left.size > 0) {
+      const bySlot = new Map([...left].reverse().map((i) => [batch.meta[chosen[i]! * 2]!, i]));
+      const some = [...bySlot.values()];
+      const bits = await decodeSome(some.map((i) => chosen[i]!));
+      for (const [n, i] of some.entries()) {
+        found.set(bits.subarray(n * width, (n + 1) * width), i * width);
+        left.delete(i);
+      }
+    }
+    return found;
   }
 
   try {

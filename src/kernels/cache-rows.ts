@@ -16,7 +16,7 @@ export function cacheRowsGrid(rows: number, shape: HeadShape): [number, number, 
 }
 
 /** A head of q or k, normalised and rotated: values in f64 and what f32 may be off by. */
-function rotated(x: Float32Array, gain: Float32Array, turns: Float32Array, norm: boolean) {
+export function rotated(x: Float32Array, gain: Float32Array, turns: Float32Array, norm: boolean) {
   const headDim = x.length;
   const half = headDim / 2;
   const inverse = 1 / Math.sqrt(x.reduce((sum, value) => sum + value * value, 0) / headDim + 1e-6);
@@ -33,6 +33,20 @@ function rotated(x: Float32Array, gain: Float32Array, turns: Float32Array, norm:
     bounds[i + half] = relative * (Math.abs(n[i + half]! * cos) + Math.abs(n[i]! * sin)) + 1e-38;
   }
   return { values, bounds };
+}
+
+/** A head of k whose rounding f32 arithmetic cannot change: `x` is drawn again until it is one. */
+export function certainKey(
+  x: Float32Array,
+  draw: (n: number) => Float32Array,
+  turns: Float32Array,
+  gain: Float32Array | null,
+) {
+  for (let n = 0; ; n++) {
+    x.set(draw(n));
+    const pack = certain(rotated(x, gain ?? x, turns, gain !== null));
+    if (pack) return pack;
+  }
 }
 
 /** The packed head if every value within the bounds packs to the same bits; else null. */
@@ -75,13 +89,8 @@ function makeCase(shape: HeadShape, rows: number, norm: boolean, change: (v: Flo
         q.values.set(values, (r * heads + h) * headDim);
         q.bounds.set(bounds, (r * heads + h) * headDim);
       } else {
-        // A head of k whose rounding f32 arithmetic cannot change: drawn again until it is one.
-        let pack = null;
-        for (let draw = 0; !pack; draw++) {
-          x.set(testValues(headDim, 1000 + base + 7919 * draw, 1 + (r % 3)));
-          pack = certain(rotated(x, gain.subarray(headDim), turns, norm));
-        }
-        store(k, entry, 0, pack);
+        const draw = (n: number) => testValues(headDim, 1000 + base + 7919 * n, 1 + (r % 3));
+        store(k, entry, 0, certainKey(x, draw, turns, norm ? gain.subarray(headDim) : null));
       }
     }
   }

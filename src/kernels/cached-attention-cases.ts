@@ -83,6 +83,9 @@ export function cachedBatch(shape: CachedShape): CachedBatch {
   };
 }
 
+/** A batch whose q the kernel may make itself: in f64 then, and what it may be off by. */
+export type AttendedBatch = Omit<CachedBatch, 'q'> & { q: Float32Array | Float64Array; qBounds?: Float64Array };
+
 /** A row's attention over some keys: sums in f64 relative to m, and bounds of f32 sums in the family's order. */
 export interface Attended {
   m: number;
@@ -105,7 +108,7 @@ export interface Attended {
 export const expError = (x: number): number => 2 * unit * (3 + 2 * Math.abs(x));
 
 /** Attention of row `r`, head `h` over keys `first` to `end` - 1. */
-export function attend(batch: CachedBatch, r: number, h: number, first: number, end: number): Attended {
+export function attend(batch: AttendedBatch, r: number, h: number, first: number, end: number): Attended {
   const { heads, kvHeads, headDim, cacheLength } = batch;
   const kv = Math.floor(h / (heads / kvHeads));
   const entry = (batch.meta[r * 2]! * kvHeads + kv) * cacheLength;
@@ -114,12 +117,15 @@ export function attend(batch: CachedBatch, r: number, h: number, first: number, 
   const off = new Float64Array(count);
   for (let j = 0; j < count; j++) {
     let all = 0;
+    let given = 0;
     for (let d = 0; d < headDim; d++) {
-      const term = batch.q[(r * heads + h) * headDim + d]! * batch.keys[(entry + first + j) * headDim + d]!;
-      s[j]! += term * batch.scale;
-      all += Math.abs(term) * batch.scale;
+      const at = (r * heads + h) * headDim + d;
+      const key = batch.keys[(entry + first + j) * headDim + d]!;
+      s[j]! += batch.q[at]! * key * batch.scale;
+      all += Math.abs(batch.q[at]! * key) * batch.scale;
+      given += (batch.qBounds?.[at] ?? 0) * Math.abs(key) * batch.scale;
     }
-    off[j] = (headDim + 3) * unit * all + 1e-37;
+    off[j] = (headDim + 3) * unit * all + 1.001 * given + 1e-37;
   }
   const m = s.reduce((most, value) => Math.max(most, value), Number.NEGATIVE_INFINITY);
   const mBound = off.reduce((most, value) => Math.max(most, value), 0) + unit * Math.abs(m);

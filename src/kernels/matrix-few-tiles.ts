@@ -9,8 +9,8 @@ export interface FewTile {
   /** Lanes of a workgroup. */
   readonly threads: number;
   /** Outputs of a workgroup: rows at most, columns. */
-  readonly rows: 16 | 64;
-  readonly columns: 16 | 32 | 64;
+  readonly rows: 4 | 16 | 64;
+  readonly columns: 8 | 16 | 32 | 64;
   /** Terms staged at a time, and how many such panels a lane loads before it stores the first. */
   readonly panel: number;
   readonly ahead: number;
@@ -20,11 +20,28 @@ export interface FewTile {
   readonly turns: number;
   /** Accumulators of a subgroup that multiplies, one below the other. */
   readonly blocks: 1 | 2;
+  /** Whether it reads the weights in panels, as `matrix-panels` writes them: [columns / 8, k / 256, 8, 256]. */
+  readonly panels?: true;
 }
 
 const tile = (name: string, rest: Omit<FewTile, 'name'>): FewTile => ({ name, ...rest });
 
+/** Rows of W and terms of a panel. */
+export const panelRows = 8;
+export const panelTerms = 256;
+
+const inPanels = {
+  threads: 256,
+  columns: panelRows,
+  panel: panelTerms,
+  ahead: 2,
+  buffers: 2,
+  turns: 1,
+  blocks: 1,
+} as const;
+
 export const fewTiles = [
+  tile('4x8', { ...inPanels, rows: 4, panels: true }),
   tile('16x16', { threads: 256, rows: 16, columns: 16, panel: 256, ahead: 4, buffers: 2, turns: 1, blocks: 1 }),
   tile('16x32', { threads: 128, rows: 16, columns: 32, panel: 128, ahead: 1, buffers: 1, turns: 1, blocks: 1 }),
   tile('16x32-turns', { threads: 256, rows: 16, columns: 32, panel: 128, ahead: 1, buffers: 2, turns: 2, blocks: 1 }),
@@ -44,8 +61,20 @@ export function roundOf(few: FewTile): number {
 /** The largest number of rows that these kernels take. */
 export const mostFewRows = 64;
 
-/** The tile for at most 64 rows, `columns` rows of W and `k` (a multiple of 64) terms. */
-export function fewTile(rows: number, columns: number, k: number): FewTile {
+/**
+ * Whether products of few rows by a matrix of `columns` rows and `k` terms read it in panels: small ones, whose rows are
+ * too few to keep the device busy sixteen at a time. Measured: docs/LOG.md.
+ */
+export function wantsPanels(columns: number, k: number): boolean {
+  return columns <= 2048 && columns % panelRows === 0 && k % (panelTerms * inPanels.ahead) === 0;
+}
+
+/**
+ * The tile for at most 64 rows, `columns` rows of W and `k` (a multiple of 64) terms.
+ * `panels`: the weights are there in panels, too (`wantsPanels`).
+ */
+export function fewTile(rows: number, columns: number, k: number, panels: boolean): FewTile {
+  if (panels && rows <= 4) return byName('4x8');
   const order: FewTileName[] =
     rows <= 16
       ? columns <= 2048

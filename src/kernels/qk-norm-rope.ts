@@ -26,6 +26,19 @@ export const headParams = [
   ['eps', 'f32'],
 ] as const;
 
+/** Cosines and sines of a case, [positions, headDim / 2, 2]. */
+export function ropeTable(positions: number, headDim: number): Float32Array<ArrayBuffer> {
+  const rope = new Float32Array(positions * headDim);
+  for (let t = 0; t < positions; t++) {
+    for (let i = 0; i < headDim / 2; i++) {
+      const angle = t * 10000 ** ((-2 * i) / headDim);
+      rope[t * headDim + i * 2] = Math.cos(angle);
+      rope[t * headDim + i * 2 + 1] = Math.sin(angle);
+    }
+  }
+  return rope;
+}
+
 /** Inputs shared by the forward and backward cases: rows of two slots at scattered positions. */
 export function headCase(shape: HeadShape, rows: number) {
   const { heads, kvHeads, headDim } = shape;
@@ -35,14 +48,7 @@ export function headCase(shape: HeadShape, rows: number) {
   const meta = Uint32Array.from({ length: rows * 2 }, (_, i) =>
     i % 2 === 0 ? (i >> 1) % 2 : ((i >> 1) * 5) % cacheLength,
   );
-  const rope = new Float32Array(cacheLength * headDim);
-  for (let t = 0; t < cacheLength; t++) {
-    for (let i = 0; i < headDim / 2; i++) {
-      const angle = t * 10000 ** ((-2 * i) / headDim);
-      rope[((t * headDim) / 2) * 2 + i * 2] = Math.cos(angle);
-      rope[((t * headDim) / 2) * 2 + i * 2 + 1] = Math.sin(angle);
-    }
-  }
+  const rope = ropeTable(cacheLength, headDim);
   return {
     cacheLength,
     rawStride,

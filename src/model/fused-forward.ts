@@ -1,4 +1,5 @@
-// The forward pass of the matrix family: a layer in ten dispatches, the same for decoding, prefill, reference and training. Not the portable pass (forward.ts) and not its bits. Invariant: a row's bits depend on its token, its
+// The forward pass of the matrix family: a layer in ten dispatches, nine where rows attend one
+// by one; the same for decoding, prefill, reference and training. Not the portable pass (forward.ts) and not its bits. Invariant: a row's bits depend on its token, its
 // position and its slot's cache alone; keys and values are rounded to 16 bit when they are cached, for every reader.
 import { upload, type View } from '../gpu/buffers.ts';
 import type { Gpu } from '../gpu/device.ts';
@@ -86,29 +87,38 @@ function linear(
   recordProduct(r, matrixOperand(weight)!, weight, { packed, scales }, rows, out, mode, lora?.product ?? null);
 }
 
-/** Records attention; returns the rows of o's product. */
-function attend(pass: FusedPass, state: LayerState): RowsFrom {
+/** Records attention of a layer's projected rows, with what goes to the cache; returns the rows of o's product. */
+function attend(pass: FusedPass, layer: number, state: LayerState): RowsFrom {
   const { r, model, workspace, rows, attention } = pass;
-  const { heads, kvHeads, headDim } = model.architecture;
+  const { heads, kvHeads, headDim, rmsNormEps, qkNorm } = model.architecture;
   const { partials, tiles, lse } = buffersOf(workspace);
-  const shape = {
+  const { meta } = workspace;
+  const raw = state.qkv;
+  const cached = {
     rows,
     heads,
     kvHeads,
     headDim,
-    qStride: state.q.stride,
-    outStride: state.attention.stride,
+    rawStride: raw.stride,
     cacheLength: workspace.shape.cacheLength,
+    eps: rmsNormEps,
+    norm: qkNorm,
   };
-  const shared = { q: state.q.view, k: state.k, v: state.v, scales: state.cacheScales! };
+  const cache = { k: state.k, v: state.v, scales: state.cacheScales! };
+  const gain = model.layers[layer]!.qkGain;
   if ('chunks' in attention) {
     const { chunks } = attention;
-    recordAttentionPartial(r, { ...shared, meta: workspace.meta, partials }, shape, chunks);
-    return { kind: 'joined', x: { view: partials, stride: 0 }, join: { meta: workspace.meta, chunks, headDim } };
+    recordAttentionPartial(r, { meta, raw: raw.view, gain, rope: model.rope, ...cache, partials }, cached, chunks);
+    return { kind: 'joined', x: { view: partials, stride: 0 }, join: { meta, chunks, headDim } };
   }
-  const out = state.attention.view;
-  recordAttentionFlash(r, { ...shared, tiles, out, lse: state.lse ?? lse }, shape, attention.tiles, attention.tileRows);
-  return { kind: 'plain', x: state.attention };
+  const q = state.q.view;
+  const views = [raw.view, gain, model.rope, meta, q, cache.k, cache.v, cache.scales];
+  recordCacheRows(r, views, { ...cached, qStride: state.q.stride });
+  const out = state.attention;
+  const shape = { ...cached, qStride: state.q.stride, outStride: out.stride };
+  const { tiles: count, tileRows } = attention;
+  recordAttentionFlash(r, { q, ...cache, tiles, out: out.view, lse: state.lse ?? lse }, shape, count, tileRows);
+  return { kind: 'plain', x: out };
 }
 
 /** Records one layer: its input stands in the workspace, its output goes to the next layer's input. */
@@ -119,22 +129,7 @@ export function recordFusedLayer(pass: FusedPass, layer: number): void {
   const state = workspace.layers[layer]!;
   const bytes = rows * state.input.stride * 4;
   linear(pass, layer, 'qkv', { kind: 'norm', x: state.input, gain: weights.inputNorm }, state.z.qkv, state.qkv, 0);
-  recordCacheRows(
-    r,
-    [state.qkv.view, weights.qkGain, model.rope, workspace.meta, state.q.view, state.k, state.v, state.cacheScales!],
-    {
-      rows,
-      heads: arch.heads,
-      kvHeads: arch.kvHeads,
-      headDim: arch.headDim,
-      rawStride: state.qkv.stride,
-      qStride: state.q.stride,
-      cacheLength: workspace.shape.cacheLength,
-      eps: arch.rmsNormEps,
-      norm: arch.qkNorm,
-    },
-  );
-  const attended = attend(pass, state);
+  const attended = attend(pass, layer, state);
   if (state.middle !== state.input) r.copy(state.input.view, 0, state.middle.view, 0, bytes);
   linear(pass, layer, 'o', attended, state.z.o, state.middle, matmulMode.add);
   const norm = { kind: 'norm' as const, x: state.middle, gain: weights.postNorm };

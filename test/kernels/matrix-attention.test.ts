@@ -49,9 +49,9 @@ describe('attention of the matrix family', () => {
   });
 
   test('refuses heads that the kernels do not take, with the remedy', () => {
-    expect(() => partialConstants(9, 64)).toThrow(/9 query heads of 64 .* Use the portable kernels/);
-    expect(() => partialConstants(2, 40)).toThrow(/multiple of 16/);
-    expect(() => partialConstants(1.5, 64)).toThrow(/1.5 query heads/);
+    expect(() => partialConstants(9, 64, true)).toThrow(/9 query heads of 64 .* Use the portable kernels/);
+    expect(() => partialConstants(2, 40, true)).toThrow(/multiple of 16/);
+    expect(() => partialConstants(1.5, 64, true)).toThrow(/1.5 query heads/);
   });
 
   test('takes the largest tile that fits the workgroup memory, and says what it needs where none does', () => {

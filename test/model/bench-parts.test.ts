@@ -40,7 +40,6 @@ test('a step of two layers has its dispatches of each layer, the draw and the he
   const count = Object.fromEntries(found.parts.map(({ kernel, dispatches }) => [kernel, dispatches]));
   expect(count).toMatchObject({
     'matrix-rows': 8,
-    'cache-rows': 2,
     'attention-partial': 2,
     embed: 1,
   });

@@ -6,8 +6,21 @@ import type { FewTile } from '../../src/kernels/matrix-few-tiles.ts';
 /** Quads of 8 halves in a staged row, with 8 halves of padding: neighbouring rows start in other banks. */
 const strideOf = (tile: FewTile) => tile.panel / 8 + 1;
 
+/** Rows and columns of what the subgroup matrices hold: a tile may fill a part of them. */
+const tallOf = (tile: FewTile) => Math.max(tile.rows, 16);
+const wideOf = (tile: FewTile) => Math.max(tile.columns, 16);
+
 function header(tile: FewTile): string {
   const { threads, columns, rows, panel, ahead, buffers, turns } = tile;
+  const order = tile.panels
+    ? `
+// w stands in panels (matrix-panels): the ${panel} terms of ${columns} rows next to each other.`
+    : '';
+  const part =
+    rows < 16 || columns < 16
+      ? `
+// The matrices are 16 x 16: their further rows and columns are whatever stands in the workgroup memory, and are not stored.`
+      : '';
   const loads =
     turns > 1
       ? `groups of ${threads / turns} lanes load panels in turn, each ${turns} ahead`
@@ -17,7 +30,7 @@ function header(tile: FewTile): string {
 // for at most ${rows} rows. Operands, order and bits as in matrix-matmul, epilogue as in matrix-matmul-lora. A workgroup
 // owns ${rows} x ${columns} outputs and streams its rows of w once: ${panel} of k at a time; ${loads},
 // ${buffers === 2 ? 'into two buffers, so that one barrier a panel is enough' : 'into one buffer'}. LoRA's term and what stands in out are fetched first, while the weights are on
-// their way. Offsets into workgroup memory are literals where they can be, so that their bounds cost nothing.
+// their way. Offsets into workgroup memory are literals where they can be, so that their bounds cost nothing.${order}${part}
 enable f16;
 enable subgroups;
 enable chromium_experimental_subgroup_matrix;
@@ -29,7 +42,7 @@ function declarations(tile: FewTile): string {
   const { columns, rows, panel, ahead, buffers, turns } = tile;
   const stride = strideOf(tile);
   const round = turns > 1 ? turns : ahead;
-  const staged = buffers * (columns + rows) * stride;
+  const staged = (buffers * (columns + rows) + tallOf(tile) - rows) * stride;
   return `
 alias Left = subgroup_matrix_left<f16, 16, 16>;
 alias Right = subgroup_matrix_right<f16, 16, 16>;
@@ -58,12 +71,12 @@ override RANK4: u32 = 0u;  // quads of a target's rank; 0: no LoRA
 @group(0) @binding(0) var<uniform> p: Params;
 @group(0) @binding(1) var<storage, read> x: array<vec4<u32>>;  // [rows, xStride8] x 8 f16, from xOffset8
 @group(0) @binding(2) var<storage, read> scales: array<f32>;  // [rows]
-@group(0) @binding(3) var<storage, read> w: array<vec4<u32>>;  // [columns, ROUNDS * ${(panel / 8) * round}] x 8 bf16
+@group(0) @binding(3) var<storage, read> w: array<vec4<u32>>;  // ${tile.panels ? `[columns / ${columns}, ROUNDS * ${round}, ${columns}, ${panel / 8}]` : `[columns, ROUNDS * ${(panel / 8) * round}]`} x 8 bf16
 @group(0) @binding(4) var<storage, read> z: array<vec4<f32>>;  // [rows, zStride4]: RANK4 quads a target
 @group(0) @binding(5) var<storage, read> b: array<vec4<f32>>;  // [4 RANK4, bStride4] from bOffset4: B transposed
 @group(0) @binding(6) var<storage, read_write> out: array<vec4<f32>>;  // [rows, outStride4] from outOffset4
 
-var<workgroup> tile: array<vec4<u32>, ${Math.max(staged, rows * (columns / 4))}>;
+var<workgroup> tile: array<vec4<u32>, ${Math.max(staged, tallOf(tile) * (wideOf(tile) / 4))}>;
 
 // 1 / x of a power of two, exactly.
 fn inverse(power: f32) -> f32 {
@@ -89,7 +102,7 @@ fn activations(m: u32, at: u32) -> vec4<u32> {
 }
 
 fn weights(n: u32, at: u32) -> vec4<u32> {
-  return w[min(n, p.columns - 1u) * (ROUNDS * ${(panel / 8) * round}u) + at];
+  ${weightAt(tile)}
 }
 
 // LoRA's sum for four columns of a row, r ascending.
@@ -120,7 +133,7 @@ fn finish(at: u32, firstN: u32, before: vec4<f32>, delta: vec4<f32>) {
     return;
   }
   let to = p.outOffset4 + m * p.outStride4 + n / 4u;
-  var value = (bitcast<vec4<f32>>(tile[at]) * scales[m]) * inverse(p.weightScale);
+  var value = (bitcast<vec4<f32>>(tile[${columns < 16 ? `at / ${columns / 4}u * 4u + at % ${columns / 4}u` : 'at'}]) * scales[m]) * inverse(p.weightScale);
   if (p.mode == 2u) {
     value = value + before;
   }
@@ -133,6 +146,15 @@ fn finish(at: u32, firstN: u32, before: vec4<f32>, delta: vec4<f32>) {
   out[to] = value;
 }
 `;
+}
+
+/** The load of eight weights of a row. */
+function weightAt({ columns, panel, ahead, turns, panels }: FewTile): string {
+  const round = turns > 1 ? turns : ahead;
+  const quads = panel / 8;
+  if (!panels) return `return w[min(n, p.columns - 1u) * (ROUNDS * ${quads * round}u) + at];`;
+  return `let panel = n / ${columns}u * (ROUNDS * ${round}u) + at / ${quads}u;
+  return w[(panel * ${columns}u + n % ${columns}u) * ${quads}u + at % ${quads}u];`;
 }
 
 /** Registers that one lane loads of a panel: of w and of x. */
@@ -173,7 +195,11 @@ function stores(tile: FewTile, set: number, buffer: number, indent: string): str
   for (let i = 0; i < lanes.x; i++) {
     const line = `tile[${at(xBase, i)}] = x${set}_${i};`;
     if (lanes.ragged && i === lanes.x - 1) {
-      lines.push(`${indent}if (row + ${i * lanes.perPass}u < ${tile.rows}u) {`, `${indent}  ${line}`, `${indent}}`);
+      lines.push(
+        `${indent}if (row + ${i * lanes.perPass}u < ${tile.rows}u) {`.replace(' + 0u', ''),
+        `${indent}  ${line}`,
+        `${indent}}`,
+      );
     } else lines.push(indent + line);
   }
   return lines.join('\n');
@@ -204,10 +230,11 @@ function body(tile: FewTile): string {
   const { threads, columns, rows, ahead, buffers, turns, blocks } = tile;
   const lanes = lanesOf(tile);
   const stride = strideOf(tile);
-  const acrossN = columns / 16;
-  const acrossM = rows / 16 / blocks;
+  const acrossN = wideOf(tile) / 16;
+  const acrossM = tallOf(tile) / 16 / blocks;
   const workers = acrossN * acrossM;
   const quads = rows * (columns / 4);
+  const outStride = wideOf(tile) / 4;
   const o: string[] = [];
   o.push(`
 @compute @workgroup_size(${threads})
@@ -265,8 +292,8 @@ fn main(
   }
   o.push('  }', '  workgroupBarrier();', '  if (multiplies) {');
   for (let a = 0; a < blocks; a++) {
-    const offset = `(blockM + ${a}u) * ${16 * (columns / 4)}u + blockN * 4u`.replace(' + 0u)', ')');
-    o.push(`    subgroupMatrixStore<row_major>(&tile, ${offset}, acc${a}, ${columns / 4}u);`);
+    const offset = `(blockM + ${a}u) * ${16 * outStride}u + blockN * 4u`.replace(' + 0u)', ')');
+    o.push(`    subgroupMatrixStore<row_major>(&tile, ${offset}, acc${a}, ${outStride}u);`);
   }
   o.push('  }\n  workgroupBarrier();');
   for (let i = 0; i < each; i++) o.push(`  finish(${place(i)}, firstN, before${i}, delta${i});`);
