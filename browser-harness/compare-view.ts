@@ -103,11 +103,11 @@ export const compareView: View = (page, params, main) => {
     label: 'Items',
     rowHeight: 30,
     columns: [
-      { name: 'Item', width: 'minmax(14rem, 2fr)' },
+      { name: 'Item', width: 'minmax(14rem, 2fr)', cut: true },
       { name: 'A', width: '6rem' },
-      { name: 'Answer of A', width: wide },
+      { name: 'Answer of A', width: wide, cut: true },
       { name: 'B', width: '6rem' },
-      { name: 'Answer of B', width: wide },
+      { name: 'Answer of B', width: wide, cut: true },
       { name: 'B against A', width: '8rem' },
     ],
     cells: (i) => {

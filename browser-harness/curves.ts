@@ -3,7 +3,7 @@
 import uPlot from 'uplot';
 import 'uplot/dist/uPlot.min.css';
 import { h } from './dom.ts';
-import { number } from './format.ts';
+import { axisNumbers, number } from './format.ts';
 
 export interface Marker {
   x: number;
@@ -62,12 +62,6 @@ function drawMarkers(u: uPlot, markers: readonly Marker[], points: ChartInput['p
   ctx.restore();
 }
 
-/** Short enough for an axis: 2e-6, 0.05, 120. */
-function axisNumber(value: number): string {
-  if (value !== 0 && Math.abs(value) < 0.001) return value.toExponential(Number.isInteger(value * 1e6) ? 0 : 1);
-  return number(value, 2);
-}
-
 /** A chart in a figure; its legend shows the values at the cursor. */
 export function createChart(input: ChartInput): Chart {
   let { markers, points } = input;
@@ -111,7 +105,7 @@ export function createChart(input: ChartInput): Chart {
       },
       axes: [
         { ...axis(), size: 26, space: 50, incrs: [1, 2, 5, 10, 20, 50, 100, 200, 500, 1000, 2000, 5000] },
-        { ...axis(), size: 54, values: (_u, splits) => splits.map(axisNumber) },
+        { ...axis(), size: 54, values: (_u, splits) => axisNumbers(splits) },
       ],
       series: [
         { label: 'step' },

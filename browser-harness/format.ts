@@ -8,6 +8,18 @@ export function number(value: number | null | undefined, digits = 3): string {
   return Number.isInteger(value) ? String(value) : value.toFixed(size >= 100 ? 1 : digits);
 }
 
+/** An axis' numbers with one number of digits, short enough for it: 2e-6, 0.05, 120. */
+export function axisNumbers(values: readonly number[]): string[] {
+  const largest = Math.max(...values.map(Math.abs));
+  if (largest > 0 && largest < 0.01) {
+    return values.map((value) => (value === 0 ? '0' : value.toExponential(1).replace('.0e', 'e')));
+  }
+  const digits = [0, 1, 2, 3, 4].find((n) =>
+    values.every((value) => Math.abs(value - Number(value.toFixed(n))) < 1e-9),
+  );
+  return values.map((value) => (value === 0 ? '0' : value.toFixed(digits ?? 4)));
+}
+
 export const percent = (value: number) => `${(100 * value).toFixed(value > 0 && value < 0.1 ? 1 : 0)} %`;
 
 export const shortHash = (hash: string) => (hash.length > 16 ? `${hash.slice(0, 12)}…` : hash);

@@ -17,7 +17,7 @@ import { rolloutView } from './rollout-view.ts';
 import { rolloutsView } from './rollouts-view.ts';
 import { go, placeUrl, readPlace } from './router.ts';
 import { runView } from './run-view.ts';
-import { chooseTheme, themeNow, themes } from './theme.ts';
+import { chooseTheme, onSystemTheme, themeNow, themes } from './theme.ts';
 
 // The page's policy forbids code from strings, which zod would otherwise try to compile.
 z.config({ jitless: true });
@@ -155,6 +155,8 @@ async function start(): Promise<void> {
     main,
   );
   chooseTheme(themeNow());
+  // The curves take their colours when they are drawn.
+  onSystemTheme(draw);
   drawLink();
   if (isServed) {
     fill(main, h('p', { class: 'hint' }, 'Reading the run …'));

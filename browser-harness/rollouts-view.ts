@@ -8,7 +8,7 @@ import { countFindings } from './open-rollout.ts';
 import { runOf, type View } from './page.ts';
 import { go, note } from './router.ts';
 import { fileTitle } from './run-source.ts';
-import { createVirtualList } from './virtual-list.ts';
+import { type BarCell, createVirtualList } from './virtual-list.ts';
 
 interface Shown {
   file: string;
@@ -44,7 +44,7 @@ const writeFilter = (filter: RolloutFilter) => ({
   task: filter.task,
 });
 
-function cells({ file, row, findings }: Shown): (Node | string)[] {
+function cells({ file, row, findings }: Shown): (string | BarCell)[] {
   if (row.kind === 'broken') return [fileTitle(file), `line ${row.line}`, '', '', '', '', '', row.fault];
   const flags = [
     findings !== null && findings > 0 ? plural(findings, 'audit finding') : '',
@@ -53,17 +53,11 @@ function cells({ file, row, findings }: Shown): (Node | string)[] {
     row.failedCalls > 0 && !row.malformed ? 'tool error' : '',
     row.infrastructure === null ? '' : `infrastructure: ${row.infrastructure}`,
   ].filter((flag) => flag !== '');
-  const width = `width:${Math.round(100 * (row.reward ?? 0))}%`;
   return [
     fileTitle(file),
     row.taskId,
     String(row.member),
-    h(
-      'span',
-      { class: 'bar' },
-      h('span', { class: 'bar-fill', style: width }),
-      h('span', { class: 'bar-text' }, number(row.reward, 2)),
-    ),
+    { share: row.reward ?? 0, text: number(row.reward, 2) },
     mark(row.strict),
     String(row.sampledTokens),
     `${row.turns} / ${row.calls}`,
@@ -87,14 +81,14 @@ export const rolloutsView: View = (page, params, main) => {
     label: 'Rollouts',
     rowHeight: 30,
     columns: [
-      { name: 'From', width: '5.5rem' },
-      { name: 'Task', width: 'minmax(10rem, 2fr)' },
+      { name: 'From', width: '5.5rem', cut: true },
+      { name: 'Task', width: 'minmax(10rem, 2fr)', cut: true },
       { name: 'Member', width: '4.5rem' },
       { name: 'Reward', width: '7rem' },
       { name: 'Strict', width: '3.5rem' },
       { name: 'Sampled', width: '5rem' },
       { name: 'Turns / calls', width: '6.5rem' },
-      { name: 'Result', width: 'minmax(9rem, 2fr)' },
+      { name: 'Result', width: 'minmax(9rem, 2fr)', cut: true },
     ],
     cells: (i) => cells(shown[i]!),
     rowClass: (i) => (shown[i]!.row.kind === 'broken' ? 'broken' : ''),

@@ -13,6 +13,9 @@ export interface Column {
   href: string;
 }
 
+/** Pixels of the narrowest column in which a call can be read; more columns than fit are scrolled sideways. */
+const narrowest = 240;
+
 function cell({ opened }: Column, row: AlignedRow, c: number, turn: number): HTMLElement {
   const segment = row.segments[c];
   if (!segment) return h('td', { class: 'absent' }, 'no such turn');
@@ -102,7 +105,7 @@ export function sideBySide(columns: readonly Column[]): HTMLElement {
       { class: 'scroll-x', tabindex: 0, role: 'group', 'aria-label': 'Columns' },
       h(
         'table',
-        { class: 'aligned show-ws' },
+        { class: 'aligned show-ws', style: `min-width:calc(6.5rem + ${columns.length * narrowest}px)` },
         h('thead', null, h('tr', null, h('td', null), head)),
         h('tbody', null, body),
       ),

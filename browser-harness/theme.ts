@@ -7,6 +7,8 @@ export const themes: readonly (readonly [Theme, string])[] = [
 ];
 const key = 'shaderl-theme';
 
+const systemIsDark = matchMedia('(prefers-color-scheme: dark)');
+
 export function themeNow(): Theme {
   try {
     const kept = localStorage.getItem(key);
@@ -18,11 +20,20 @@ export function themeNow(): Theme {
 }
 
 export function chooseTheme(theme: Theme): void {
-  const dark = theme === 'dark' || (theme === 'auto' && matchMedia('(prefers-color-scheme: dark)').matches);
+  const dark = theme === 'dark' || (theme === 'auto' && systemIsDark.matches);
   document.documentElement.dataset['theme'] = dark ? 'dark' : 'light';
   try {
     localStorage.setItem(key, theme);
   } catch {
     // Then it holds for this page alone.
   }
+}
+
+/** Follows the system while the choice is `auto`, and calls `changed` after each change. */
+export function onSystemTheme(changed: () => void): void {
+  systemIsDark.addEventListener('change', () => {
+    if (themeNow() !== 'auto') return;
+    chooseTheme('auto');
+    changed();
+  });
 }

@@ -1,6 +1,6 @@
 #!/usr/bin/env bash
 # Makes one archive for a bare Linux x64 GPU node without network or Node: the node binary, the app, the production
-# modules with one Dawn binary, and the Vulkan loader. Unpack it and run ./shaderl doctor.
+# modules with one Dawn binary, the inspector's built page, and the Vulkan loader. Unpack it and run ./shaderl doctor.
 # Usage: scripts/bundle.sh [OUTPUT.tar.xz]   (default dist/shaderl-linux-x64.tar.xz)
 set -euo pipefail
 cd "$(dirname "$0")/.."
@@ -12,6 +12,11 @@ mkdir -p "$app/bin" "$app/lib" "$(dirname "$out")"
 
 git ls-files -z -- package.json package-lock.json tsconfig.json LICENSE README.md src workers cli shaders recipes fixtures bench |
   xargs -0 cp --parents -t "$app"
+
+# The inspector's page, built: its sources and Vite's native part stay behind.
+node_modules/.bin/vite build --config browser-harness/vite.config.ts --logLevel error
+mkdir -p "$app/dist"
+cp -r dist/harness "$app/dist/"
 
 # Production modules only; of Dawn the Linux x64 binary alone.
 (cd "$app" && npm ci --omit=dev --omit=optional --ignore-scripts --no-audit --no-fund --loglevel=error)

@@ -28,10 +28,16 @@ export function addInspect(program: Command, openSession: OpenSession): void {
     summary: 'show runs in the browser: curves, rollouts token by token, comparisons, an in-page device',
     details:
       'Serves on 127.0.0.1 alone, read-only, under an address with a token of this start. A running job is followed: ' +
-      'its new steps appear without a reload. Give two runs to compare them, or one rollouts file. Ends with Ctrl-C.',
-    examples: ['shaderl inspect runs/german --open', 'shaderl inspect runs/a runs/b --port 4173'],
+      'its new steps appear without a reload. Give two runs to compare them, the folder of an experiment ' +
+      '(`shaderl prepare`, `shaderl run`) for its stages, DEV points and selection too, or one rollouts file. ' +
+      'Ends with Ctrl-C.',
+    examples: [
+      'shaderl inspect runs/german --open',
+      'shaderl inspect runs/a runs/b --port 4173',
+      'shaderl inspect runs/experiment',
+    ],
   })
-    .argument('<runs...>', 'folders that `shaderl train` wrote, or a rollouts file (.jsonl)')
+    .argument('<runs...>', 'folders that `shaderl train` wrote, folders of experiments, or a rollouts file (.jsonl)')
     .addOption(numberOption('--port <n>', 'port; 0 takes a free one', { min: 0, max: 65535, integer: true }, 0))
     .option('--open', 'open the address in the browser')
     .action(async (paths: string[], options: InspectCommandOptions) => {

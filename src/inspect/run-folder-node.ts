@@ -77,7 +77,7 @@ function refused(path: string, found: string): PlanError {
   return new PlanError(
     'no-run',
     `inspecting ${path}: found ${found}; wanted a run's folder (with journal.jsonl or rollouts/) or a rollouts file. ` +
-      'Give the folder that `shaderl train` wrote.',
+      'Give the folder that `shaderl train` or `shaderl run` wrote.',
   );
 }
 

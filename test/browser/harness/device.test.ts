@@ -54,6 +54,12 @@ describe('the qualification page', () => {
     expect(qualification.passed).toBe(true);
     expect(qualification.device.software).toBe(true);
     expect(qualification.kernels.length).toBeGreaterThan(15);
+    // A row a kernel, with the ratio that stands in the file.
+    const rows = page.getByRole('region', { name: 'Kernels' }).locator('tbody tr');
+    const names = await rows.locator('th').allTextContents();
+    expect(names).toEqual(qualification.kernels.map(({ name }) => name));
+    for (const text of await rows.allInnerTexts())
+      expect(text).toMatch(/(exact|\d\.\d+(e-\d+)?)\s+yes\s+yes\s+✓ passed/);
     expect(await axeFindings(page)).toEqual([]);
   });
 });
@@ -81,7 +87,12 @@ describe('the in-page device', () => {
       await page.getByLabel('Most tokens').fill('96');
       await page.getByRole('button', { name: 'Train', exact: true }).click();
       const result = page.locator('[data-result=train]');
+      // The curves are there before the training is over.
+      const curve = (steps: number) => page.getByRole('img', { name: new RegExp(`over ${steps} steps`) }).first();
+      await curve(1).waitFor(slow);
+      expect(await result.count()).toBe(0);
       await result.waitFor(slow);
+      await curve(2).waitFor();
       const metrics = JSON.parse((await result.getAttribute('data-metrics'))!) as Record<string, number>[];
       expect(metrics).toHaveLength(2);
       for (const step of metrics) {

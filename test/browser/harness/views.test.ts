@@ -207,6 +207,38 @@ describe('the Rollout view', () => {
     await page.getByLabel('Colour by').selectOption('none');
   });
 
+  it('says what the token under the pointer is, and goes back to the chosen one when the pointer leaves', async () => {
+    const { page } = opened;
+    await page.goto(rolloutUrl(1));
+    const sampled = page.locator('.turns .tok.src-sampled');
+    await sampled.nth(3).click();
+    const indexOf = async (n: number) => Number(await sampled.nth(n).getAttribute('data-i'));
+    const card = page.locator('.token-card');
+    await sampled.nth(9).hover();
+    await card.getByText(`${await indexOf(9)} of `).waitFor();
+    expect(await seenText(card)).toMatch(/Source\s+sampled[\s\S]*Log-prob[\s\S]*Probability[\s\S]*Advantage/);
+    await page.getByRole('heading', { level: 1 }).hover();
+    await card.getByText(`${await indexOf(3)} of `).waitFor();
+  });
+
+  it('shows and hides the loss mask and the signs of whitespace, and names special tokens', async () => {
+    const { page } = opened;
+    await page.goto(rolloutUrl(1));
+    const masked = page.locator('.turns .tok.masked').first();
+    const newline = page.locator('.turns .tok .ws[data-ws="⏎"]').first();
+    await masked.waitFor();
+    const bar = () => masked.evaluate((tok) => getComputedStyle(tok).boxShadow);
+    const sign = () => newline.evaluate((tok) => getComputedStyle(tok, '::before').content);
+    expect([await bar(), await sign()]).toEqual([expect.stringContaining('inset'), '"⏎"']);
+    await page.getByLabel(/loss mask/).uncheck();
+    await page.getByLabel('whitespace').uncheck();
+    expect([await bar(), await sign()]).toEqual(['none', 'none']);
+    await page.getByLabel(/loss mask/).check();
+    await page.getByLabel('whitespace').check();
+    expect([await bar(), await sign()]).toEqual([expect.stringContaining('inset'), '"⏎"']);
+    expect(await page.locator('.turns .tok.control').allTextContents()).toContain('<|im_end|>');
+  });
+
   it('lays a group side by side and jumps from difference to difference', async () => {
     const { page } = opened;
     await page.goto(rolloutUrl(1));
@@ -230,7 +262,10 @@ describe('the Comparison view', () => {
     await page.getByRole('button', { name: 'all 24' }).waitFor();
     await page.getByRole('button', { name: /B wins: [1-9]/ }).click();
     await page.waitForURL(/show=win/);
-    await page.locator('.spacer .row').first().click();
+    const second = page.locator('.spacer .row').nth(1);
+    await second.click();
+    expect(await second.getAttribute('aria-selected')).toBe('true');
+    expect(await page.locator('.spacer [aria-selected=true]').count()).toBe(1);
     await page.getByRole('columnheader', { name: /A: run-a/ }).waitFor();
     await page.getByRole('columnheader', { name: /B: run-a/ }).waitFor();
     expect(await page.locator('.aligned .tok').count()).toBeGreaterThan(100);
@@ -263,6 +298,43 @@ describe('the page', () => {
       if (await scale.isVisible()) await scale.selectOption('advantage');
       expect([place, await axeFindings(page)]).toEqual([place, []]);
     }
+    await context.close();
+  });
+
+  it('fits a narrow window: lists and columns scroll sideways in themselves, the page does not', async () => {
+    const { page, context } = await openPage(browser);
+    await page.setViewportSize({ width: 480, height: 900 });
+    for (const place of [...places, '#/device', '#/qualify']) {
+      await page.goto(at(place));
+      await page.locator('main h1').waitFor();
+      await page.waitForTimeout(300);
+      const width = await page.evaluate(() => document.scrollingElement!.scrollWidth);
+      expect([place, width]).toEqual([place, 480]);
+    }
+    await page.goto(at('#/rollouts'));
+    await page.locator('.spacer .row').first().waitFor();
+    const [inner, outer] = await page.locator('.grid').evaluate((grid) => [grid.scrollWidth, grid.clientWidth]);
+    expect(inner).toBeGreaterThan(outer!);
+    const last = page.locator('.spacer .row').first().locator('[role=gridcell]').last();
+    await last.scrollIntoViewIfNeeded();
+    const box = (await last.boundingBox())!;
+    expect(box.x + box.width).toBeLessThanOrEqual(480);
+    await context.close();
+  });
+
+  it('follows the colours of the system while they are not chosen in the page', async () => {
+    const { page, context } = await openPage(browser);
+    await page.goto(at('#/run'));
+    await page.locator('main h1').waitFor();
+    const ground = () => page.evaluate(() => getComputedStyle(document.documentElement).backgroundColor);
+    const light = await ground();
+    await page.emulateMedia({ colorScheme: 'dark' });
+    await page.locator('html[data-theme=dark]').waitFor();
+    expect(await ground()).not.toBe(light);
+    await page.getByLabel('Colours').selectOption('light');
+    await page.emulateMedia({ colorScheme: 'light' });
+    await page.emulateMedia({ colorScheme: 'dark' });
+    expect(await ground()).toBe(light);
     await context.close();
   });
 
