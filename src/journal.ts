@@ -191,6 +191,12 @@ export async function openJournal(storage: Storage, path: string, now: () => str
   return { journal, torn };
 }
 
+/** What to tell somebody whose journal in `folder` had a torn last line. */
+export function tornLineNote({ from, to, reason }: MovedAside, folder: string): string {
+  const doing = `opening ${folder}/${from}`;
+  return `${doing}: found ${reason}; wanted whole lines. It was moved to ${folder}/${to}; nothing is to be done.`;
+}
+
 /** Refuses a journal that does not begin with the lines that a checkpoint sealed. */
 export function requirePrefix(entries: readonly JournalEntry[], prefix: JournalPrefix, label: string): void {
   const found = prefix.lines === 0 ? CHAIN_START : entries[prefix.lines - 1]?.sha256;

@@ -7,9 +7,11 @@ import { hostname } from 'node:os';
 import { dirname, join, resolve } from 'node:path';
 import { performance } from 'node:perf_hooks';
 import { verifyCheckpoint } from '../src/checkpoint.ts';
+import { inspectAdapter } from '../src/doctor.ts';
 import { type EnvironmentChoice, LOCAL } from '../src/environments/service/choice.ts';
 import { parseMgsm } from '../src/evaluation/mgsm.ts';
 import { type ExperimentData, experimentData } from '../src/experiment/data.ts';
+import { requirePlanFamily } from '../src/experiment/device-facts.ts';
 import { type ExperimentOutcome, runExperiment } from '../src/experiment/driver.ts';
 import { loadPlan, planDifferences } from '../src/experiment/freeze-node.ts';
 import { acquireLock, readLock } from '../src/experiment/lock-node.ts';
@@ -18,7 +20,7 @@ import { type LoadedPlan, type Plan, TRAINING_FOLDER } from '../src/experiment/p
 import type { DeviceFacts, ExperimentPorts, ExperimentProgressPorts } from '../src/experiment/ports.ts';
 import { MERGE_AUDIT, mergeToFolder } from '../src/export/merge-node.ts';
 import { openGpu } from '../src/gpu/device.ts';
-import { openJournal } from '../src/journal.ts';
+import { openJournal, tornLineNote } from '../src/journal.ts';
 import { PlanError } from '../src/lib/errors.ts';
 import { createNodeStorage } from '../src/lib/storage-node.ts';
 import { openBase } from '../src/model/base-node.ts';
@@ -68,7 +70,10 @@ function planData({ recipe, inputs }: Plan): ExperimentData {
   return experimentData(recipe, given, { mathDev: mathDev.path, mgsm: mgsm.path });
 }
 
-async function deviceOf({ kernels }: Plan): Promise<{ facts: DeviceFacts; qualification: string }> {
+async function deviceOf({ kernels }: Plan, label: string): Promise<{ facts: DeviceFacts; qualification: string }> {
+  const report = await inspectAdapter();
+  // Without an adapter, opening the device says so with its remedy.
+  if (report) requirePlanFamily(kernels.family, report.families[kernels.family], report.driver, label);
   const gpu = await openGpu();
   try {
     const qualification = await ensureQualifiedDevice(gpu, kernels.family);
@@ -132,7 +137,7 @@ export async function runPlan(options: RunExperimentOptions): Promise<Experiment
   try {
     const storage = createNodeStorage(folder);
     const { journal, torn } = await openJournal(storage, 'journal.jsonl', () => new Date().toISOString());
-    if (torn) progress.onNote?.(`${torn.reason}: moved to ${torn.to}`);
+    if (torn) progress.onNote?.(tornLineNote(torn, folder));
     const ports: ExperimentPorts = {
       storage,
       storageAt: (path) => createNodeStorage(join(folder, path)),
@@ -145,7 +150,7 @@ export async function runPlan(options: RunExperimentOptions): Promise<Experiment
       stopRequested,
       planDifferences: () => planDifferences(loaded.plan, folder),
       data: async () => planData(loaded.plan),
-      device: () => deviceOf(loaded.plan),
+      device: () => deviceOf(loaded.plan, folder),
       async openService(attempt) {
         if (loaded.plan.service) service = await openPlanService(loaded.plan, folder, attempt);
       },

@@ -3,7 +3,7 @@ import type { Command } from 'commander';
 import { addCommand } from '../command.ts';
 import { interruptible } from '../interrupt.ts';
 import type { OpenSession } from '../main.ts';
-import { runProgress } from '../run-progress.ts';
+import { evaluationProgress, runProgress } from '../run-progress.ts';
 
 interface RunOptions {
   json?: boolean;
@@ -56,7 +56,7 @@ export function addRun(program: Command, openSession: OpenSession): void {
           progress: {
             ...runProgress(progress),
             onStage: (stage, state) => progress.line(`stage ${stage} ${state}`),
-            onEvaluation: (unit, finished, total) => progress.update(`${unit}: ${finished}/${total} samples`),
+            onEvaluation: evaluationProgress(progress, () => performance.now()),
           },
         }),
       );

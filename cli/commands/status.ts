@@ -3,6 +3,7 @@ import { join, resolve } from 'node:path';
 import type { Command } from 'commander';
 import type { ExperimentStatus } from '../../src/experiment/status-node.ts';
 import { addCommand } from '../command.ts';
+import { formatDuration } from '../duration.ts';
 import { interruptible } from '../interrupt.ts';
 import type { OpenSession } from '../main.ts';
 import { factLines } from '../table.ts';
@@ -50,12 +51,6 @@ async function follow(dir: string, session: ReturnType<OpenSession>, state: () =
   });
 }
 
-function duration(seconds: number): string {
-  const whole = Math.round(seconds);
-  const [hours, minutes] = [Math.floor(whole / 3600), Math.floor((whole % 3600) / 60)];
-  return hours > 0 ? `${hours} h ${minutes} min` : minutes > 0 ? `${minutes} min ${whole % 60} s` : `${whole} s`;
-}
-
 function statusText(status: ExperimentStatus): string {
   const { training, budget, evaluations, writer, lastLine } = status;
   const who = writer ? [` (pid ${writer.pid} on ${writer.host})`] : [];
@@ -75,9 +70,9 @@ function statusText(status: ExperimentStatus): string {
     ...(metrics.length > 0 ? [['last metrics', metrics.join('  ')] as const] : []),
     ...(status.trainingSecondsLeft === null
       ? []
-      : [['training left', `about ${duration(status.trainingSecondsLeft)}`] as const]),
+      : [['training left', `about ${formatDuration(status.trainingSecondsLeft)}`] as const]),
     ['evaluations', `${evaluations.done} of ${evaluations.of}`],
-    ['budget', `${duration(budget.leftSeconds)} left of ${duration(budget.wallSeconds)}`],
+    ['budget', `${formatDuration(budget.leftSeconds)} left of ${formatDuration(budget.wallSeconds)}`],
     ['attempts', String(status.attempts)],
     ['last journal line', lastLine ? `${lastLine.kind} at ${lastLine.time}` : 'none'],
   ]);

@@ -1,6 +1,7 @@
 import { describe, expect, test } from 'vitest';
 import { failureOf } from '../../cli/failure.ts';
 import { createProgress, formatBytes } from '../../cli/progress.ts';
+import { evaluationProgress, runProgress } from '../../cli/run-progress.ts';
 import { factLines, textTable } from '../../cli/table.ts';
 import {
   AuditError,
@@ -51,6 +52,64 @@ describe('progress on a pipe', () => {
     }
     progress.clear();
     expect(terminal.stderr).toBe('at 0 s\nnote\nat 10 s\nat 20 s\n');
+  });
+});
+
+describe('what is left', () => {
+  const lines = (work: (progress: ReturnType<typeof createProgress>, at: (ms: number) => void) => void) => {
+    const terminal = keptTerminal({ interactive: true });
+    work(createProgress(terminal), (ms) => {
+      terminal.time = ms;
+    });
+    const plain = terminal.stderr.replaceAll('\r\x1b[2K', '\n');
+    return plain.split('\n').filter((line) => line !== '');
+  };
+
+  test('of a training is told from its second step on, by the pace of its last ten, and not at the end', () => {
+    const shown = lines((progress) => {
+      const { onStep } = runProgress(progress);
+      for (let step = 1; step <= 20; step++) onStep?.(step, 20, { step_time: step <= 8 ? 100 : 30 });
+    });
+    expect(shown[0]).toBe('step 1/20  step_time 100');
+    expect(shown[1]).toBe('step 2/20  step_time 100  about 30 min 0 s left');
+    expect(shown[17]).toBe('step 18/20  step_time 30  about 1 min 0 s left');
+    expect(shown[19]).toBe('step 20/20  step_time 30');
+  });
+
+  test('of a branch that begins again does not take the pace of the one before', () => {
+    const shown = lines((progress) => {
+      const { onStep } = runProgress(progress);
+      for (const seconds of [100, 2]) for (const step of [1, 2, 3]) onStep?.(step, 4, { step_time: seconds });
+    });
+    expect(shown[3]).toBe('step 1/4  step_time 2');
+    expect(shown[4]).toBe('step 2/4  step_time 2  about 4 s left');
+  });
+
+  test('of an evaluation is told once a quarter of it is done, and is its own', () => {
+    const shown = lines((progress, at) => {
+      let ms = 0;
+      const show = evaluationProgress(progress, () => ms);
+      for (const [time, unit, finished] of [
+        [0, 'a', 0],
+        [10_000, 'a', 3],
+        [20_000, 'a', 4],
+        [60_000, 'a', 16],
+        [61_000, 'b', 0],
+        [65_000, 'b', 8],
+      ] as const) {
+        at(time);
+        ms = time;
+        show(unit, finished, 16);
+      }
+    });
+    expect(shown).toEqual([
+      'a: 0/16 samples',
+      'a: 3/16 samples',
+      'a: 4/16 samples, about 1 min 0 s left of it',
+      'a: 16/16 samples',
+      'b: 0/16 samples',
+      'b: 8/16 samples, about 4 s left of it',
+    ]);
   });
 });
 

@@ -35,7 +35,10 @@ describe('the lock of an experiment', () => {
     const lock = acquireLock(at);
     expect(readLock(at)).toMatchObject({ state: 'held', holder: { host: hostname(), pid: process.pid } });
     expect(() => acquireLock(at)).toThrow(
-      new RegExp(`held by pid ${process.pid} on ${hostname()}, started .*; wanted no other writer`),
+      new RegExp(
+        `locking ${at}: found ${join(at, 'lock/000001.json')} held by pid ${process.pid} on ${hostname()}, ` +
+          'started .*; wanted no other writer\\. Two processes cannot run one plan at once\\. \\S.*\\.$',
+      ),
     );
     lock.release();
     expect(readLock(at).state).toBe('free');

@@ -2,7 +2,7 @@
 
 Not a general converter: it knows this architecture (llama) and this tokenizer (gpt2 BPE, pre-tokenizer smollm), and
 refuses anything else by name. Quantised tensors are dequantised once to f32 and stored so; nothing is re-trained.
-Usage: python convert.py OUTPUT [--gguf FILE]     (OUTPUT must not exist or be empty; it is 540 MB)
+Usage: python convert.py OUTPUT [--gguf FILE] [--chat-template FILE]   (OUTPUT must not exist or be empty; it is 540 MB)
 """
 
 import argparse
@@ -98,6 +98,7 @@ def main() -> None:
     parser = argparse.ArgumentParser(description="Convert SmolLM2-135M-Instruct from GGUF to a Hugging Face folder.")
     parser.add_argument("output", type=Path)
     parser.add_argument("--gguf", type=Path, help="a GGUF file; the installed package's by default")
+    parser.add_argument("--chat-template", type=Path, help="one with tools, in place of the GGUF's")
     arguments = parser.parse_args()
     output: Path = arguments.output
     if output.exists() and any(output.iterdir()):
@@ -149,7 +150,11 @@ def main() -> None:
         "chat_template": fields["tokenizer.chat_template"],
     }
 
+    template = arguments.chat_template.read_text() if arguments.chat_template else None
     output.mkdir(parents=True, exist_ok=True)
+    if template is not None:
+        del tokenizer_config["chat_template"]
+        (output / "chat_template.jinja").write_text(template)
     types, merges = fields["tokenizer.ggml.token_type"], fields["tokenizer.ggml.merges"]
     build_tokenizer(tokens, types, merges).save(str(output / "tokenizer.json"))
     (output / "tokenizer_config.json").write_text(json.dumps(tokenizer_config, indent=2, ensure_ascii=False) + "\n")
