@@ -1,7 +1,8 @@
 // What each kernel of a decode step costs where it stands: how much shorter a step is without it, beside what one of its
 // dispatches takes when it runs again and again. The difference is what launching, draining and cold caches cost.
-// Not a trace: a timestamp around every dispatch keeps dispatches apart. Invariant: the step is the decoder's own, its
-// dispatches in its order; a step without a kernel computes nonsense, in the same time as sense.
+// Not a trace: a timestamp around every dispatch keeps dispatches apart; nor the host's clock, which would tell how fast
+// dispatches are sent. Invariant: the step is the decoder's own, its dispatches in its order; the layers without a kernel
+// compute nonsense, in the same time as sense, and the draw, where that is not so, is left out while they are measured.
 import { performance } from 'node:perf_hooks';
 import { allocate, release, upload, type View } from '../src/gpu/buffers.ts';
 import type { Gpu } from '../src/gpu/device.ts';
@@ -14,6 +15,7 @@ import { createHead, recordLogits } from '../src/model/head.ts';
 import { recordDraw } from '../src/model/head-draw.ts';
 import { runsFused } from '../src/model/matrix-weights.ts';
 import { createWorkspace } from '../src/model/workspace.ts';
+import { createPassClock, type PassClock } from './pass-clock.ts';
 import { type Bench, sampling } from './steps.ts';
 
 export interface PartFigure {
@@ -39,16 +41,21 @@ const inARow = 100;
 
 type Call = Parameters<Recorder['dispatch']>;
 
-/** Time of a sequence of dispatches in microseconds: the best of three of `repeats` in one go, after `warmMs` of them. */
-async function sequenceUs(gpu: Gpu, calls: readonly Call[], repeats: number, warmMs: number): Promise<number> {
+/** Times of a sequence of dispatches in microseconds: the best of three of `repeats` in one pass, after `warmMs` of them. */
+async function sequenceUs(
+  gpu: Gpu,
+  clock: PassClock,
+  calls: readonly Call[],
+  repeats: number,
+  warmMs: number,
+): Promise<number> {
   const program: Program = createProgram(gpu, 'parts');
   for (const call of calls) program.recorder.dispatch(...call);
-  const finished = () => gpu.wait('running a part of a step', gpu.device.queue.onSubmittedWorkDone());
   const once = async () => {
-    const began = performance.now();
-    for (let i = 0; i < repeats; i++) program.run();
-    await finished();
-    return ((performance.now() - began) * 1000) / repeats;
+    const us = await clock.time((pass) => {
+      for (let i = 0; i < repeats; i++) program.encode(pass);
+    });
+    return us / repeats;
   };
   try {
     const began = performance.now();
@@ -97,13 +104,14 @@ function decodeStep({ gpu, model, trainer }: Bench, batch: number, context: numb
   const attention = { chunks: chunksAt(context - 1) };
   recordFusedPass({ r, gpu, model, workspace, adapter, rows: batch, attention });
   recordLogits(r, model, workspace, head, { first: 0, rows: batch });
+  const drawFrom = calls.length;
   recordDraw(r, head, { first: 0, rows: batch }, draws, sampling);
   const destroy = () => {
     workspace.destroy();
     head.destroy();
     for (const view of views) release(gpu, view);
   };
-  return { calls, destroy };
+  return { calls, drawFrom, destroy };
 }
 
 /** The parts of a step of the first batch and context; null where the model does not run the fused pass. */
@@ -112,31 +120,43 @@ export async function measureParts(bench: Bench): Promise<PartsFigure | null> {
   if (!runsFused(gpu, model)) return null;
   const batch = settings.batches.includes(settings.group) ? settings.group : settings.batches[0]!;
   const context = settings.contexts[0]!;
-  const { calls, destroy } = decodeStep(bench, batch, context);
+  const { calls, drawFrom, destroy } = decodeStep(bench, batch, context);
+  const clock = createPassClock(gpu);
+  const step = (some: readonly Call[], warmMs: number) => sequenceUs(gpu, clock, some, 4, warmMs);
   try {
-    const whole = await sequenceUs(gpu, calls, 8, 250);
+    const stepMs = (await step(calls, 1000)) / 1000;
     const parts: PartFigure[] = [];
-    for (const kernel of new Set(calls.map(([{ name }]) => name))) {
-      const own = calls.filter(([{ name }]) => name === kernel);
-      const without = await sequenceUs(
-        gpu,
-        calls.filter(([{ name }]) => name !== kernel),
-        8,
+    const body = calls.slice(0, drawFrom);
+    const measure = async (kernel: string, own: readonly Call[], all: readonly Call[]) => {
+      // Both sides anew: clocks drift by more than what most kernels take.
+      const whole = await step(all, 20);
+      const without = await step(
+        all.filter((call) => !own.includes(call)),
         20,
       );
+      const usInStep = Math.min(whole, await step(all, 20)) - without;
       // One of each shape: layers share them.
-      const shapes = new Map(own.map((call) => [JSON.stringify([call[2], call[3], call[4]]), call]));
+      const shapes = new Map(own.map((call) => [JSON.stringify([call[0].name, call[2], call[3], call[4]]), call]));
       let alone = 0;
       for (const call of shapes.values()) {
         const many = Array.from({ length: inARow }, () => call);
-        alone += (await sequenceUs(gpu, many, 4, 10)) / inARow / shapes.size;
+        alone += (await sequenceUs(gpu, clock, many, 1, 10)) / inARow / shapes.size;
       }
-      const usInStep = whole - without;
       parts.push({ kernel, dispatches: own.length, usInStep, usEach: usInStep / own.length, usAlone: alone });
+    };
+    for (const kernel of new Set(body.map(([{ name }]) => name))) {
+      await measure(
+        kernel,
+        body.filter(([{ name }]) => name === kernel),
+        body,
+      );
     }
+    // The draw as one: its kernels take another path through what the one before left undone.
+    await measure('(the draw)', calls.slice(drawFrom), calls);
     parts.sort((a, b) => b.usInStep - a.usInStep);
-    return { batch, context, stepMs: whole / 1000, parts };
+    return { batch, context, stepMs, parts };
   } finally {
+    clock.destroy();
     destroy();
   }
 }

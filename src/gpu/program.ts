@@ -23,6 +23,8 @@ export interface Program {
   readonly recorder: Recorder;
   /** Dispatches of a run. */
   readonly length: number;
+  /** Adds the whole sequence to a pass. */
+  encode(pass: GPUComputePassEncoder): void;
   /** Sends the whole sequence to the queue once. */
   run(): void;
   destroy(): void;
@@ -69,30 +71,42 @@ export function createProgram(gpu: Gpu, label: string): Program {
     submit: refuse('a submit'),
   };
 
+  function dispatch(pass: GPUComputePassEncoder, command: Command, offset: number[]): void {
+    offset[0] = command.offset;
+    pass.setPipeline(command.compiled.pipeline);
+    pass.setBindGroup(0, command.group!, offset);
+    pass.dispatchWorkgroups(command.grid[0], command.grid[1], command.grid[2]);
+  }
+
+  function encode(pass: GPUComputePassEncoder): void {
+    if (!uniform) seal();
+    const offset = [0];
+    for (const command of commands) dispatch(pass, command, offset);
+  }
+
   return {
     recorder,
     get length() {
       return commands.length;
     },
+    encode,
     run() {
       if (!uniform) seal();
       const encoder = device.createCommandEncoder();
       const timer = passTimer(gpu);
-      let pass = timer ? null : encoder.beginComputePass();
-      const offset = [0];
-      for (const command of commands) {
-        if (timer) {
+      if (timer) {
+        for (const command of commands) {
           const timestampWrites = timer.next(command.compiled.kernel.name, command.grid);
-          pass = encoder.beginComputePass(timestampWrites ? { timestampWrites } : {});
+          const pass = encoder.beginComputePass(timestampWrites ? { timestampWrites } : {});
+          dispatch(pass, command, [0]);
+          pass.end();
         }
-        offset[0] = command.offset;
-        pass!.setPipeline(command.compiled.pipeline);
-        pass!.setBindGroup(0, command.group!, offset);
-        pass!.dispatchWorkgroups(command.grid[0], command.grid[1], command.grid[2]);
-        if (timer) pass!.end();
+        timer.resolve(encoder);
+      } else {
+        const pass = encoder.beginComputePass();
+        encode(pass);
+        pass.end();
       }
-      if (!timer) pass!.end();
-      timer?.resolve(encoder);
       device.queue.submit([encoder.finish()]);
       timer?.submitted();
       gpu.check();

@@ -42,7 +42,9 @@ test('a step of two layers has its dispatches of each layer, the draw and the he
     'matrix-rows': 8,
     'attention-partial': 2,
     embed: 1,
+    '(the draw)': expect.any(Number),
   });
+  expect(count['sample']).toBe(undefined);
   expect(found.parts.every(({ usAlone }) => usAlone > 0)).toBe(true);
   model.destroy();
 });
