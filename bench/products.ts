@@ -6,8 +6,11 @@ import type { Gpu, KernelFamily } from '../src/gpu/device.ts';
 import { padded } from '../src/gpu/kernel.ts';
 import type { Recorder } from '../src/gpu/recorder.ts';
 import { matmulMode } from '../src/kernels/matmul.ts';
-import { applyMatrix } from '../src/model/linear.ts';
-import { prepareMatrices } from '../src/model/matrix-weights.ts';
+import { recordRows } from '../src/kernels/matrix-rows.ts';
+import { packedWidth } from '../src/kernels/matrix-tiles.ts';
+import { applyMatrix, type Rows } from '../src/model/linear.ts';
+import { recordProduct } from '../src/model/matrix-product.ts';
+import { matrixOperand, prepareMatrices, runsFused } from '../src/model/matrix-weights.ts';
 import { type GpuMatrix, type GpuModel, groupNames } from '../src/model/weights.ts';
 import { copyRate } from './copy.ts';
 import { bestMs, deviceMs, type Effort } from './measure.ts';
@@ -59,13 +62,26 @@ const activations = () =>
 const weights = () =>
   new Uint32Array(Uint16Array.from({ length: 2 ** 21 }, (_, i) => 0x3c00 + ((i * 53) % 257)).buffer);
 
-/** Times x [rows, k] times w^T, w [columns, k] in bf16. */
+/** A layer of the fused pass: packing and product as it records them, without an adapter. */
+function recordFused(r: Recorder, weight: GpuMatrix, x: Rows, rows: number, out: Rows, spare: View): void {
+  const operand = matrixOperand(weight)!;
+  const { packed, scales } = operand.scratch(r, rows, packedWidth(weight.columns));
+  const shape = { rows, columns: weight.columns, xStride: x.stride };
+  recordRows(r, 'plain', x.view, x.view, packed, scales, shape, spare);
+  recordProduct(r, operand, weight, { packed, scales }, rows, out, matmulMode.overwrite, null);
+}
+
+/**
+ * Times x [rows, k] times w^T, w [columns, k] in bf16. `fused`: as the fused pass multiplies, where the family has one.
+ * `emulate`: without subgroup matrices, for tests.
+ */
 export async function measureProduct(
   gpu: Gpu,
   r: Recorder,
   family: KernelFamily,
   { rows, columns, k }: ProductShape,
   effort: Effort,
+  { fused = false, emulate = false } = {},
 ): Promise<{ ms: number; layerMs: number }> {
   const { software } = gpu.identity;
   const stride = padded(k);
@@ -85,18 +101,21 @@ export async function measureProduct(
       const parts = [{ firstRow: 0, rows: columns, view: take(`bench.w${i}`, bytes, pattern) }];
       return [`bench.w${i}`, { rows: columns, columns: k, bf16: true, parts }];
     });
-    if (family === 'matrix') done = (await prepareMatrices(gpu, matrices)).destroy;
+    if (family === 'matrix') done = (await prepareMatrices(gpu, matrices, emulate)).destroy;
     const x = { view: take('bench.x', rows * stride * 4, activations()), stride };
     const out = { view: take('bench.out', rows * padded(columns) * 4, null), stride: padded(columns) };
+    const spare = take('bench.spare', 64, null);
     let turn = 0;
     const work = () => {
-      applyMatrix(r, matrices[turn++ % copies]![1], x, rows, out, matmulMode.overwrite);
+      const [, weight] = matrices[turn++ % copies]!;
+      if (fused && matrixOperand(weight)) recordFused(r, weight, x, rows, out, spare);
+      else applyMatrix(r, weight, x, rows, out, matmulMode.overwrite);
       r.submit();
     };
     const inner = software ? 1 : Math.max(20, copies);
     const layerMs = await bestMs(gpu, inner, effort, work);
     if (software || !gpu.device.features.has('timestamp-query')) return { ms: layerMs, layerMs };
-    return { ms: await deviceMs(gpu, inner, (kernel) => kernel.includes('matmul'), work), layerMs };
+    return { ms: await deviceMs(gpu, inner, (kernel) => /matmul|matrix-(few|plain)/.test(kernel), work), layerMs };
   } finally {
     done();
     for (const view of views) release(gpu, view);
@@ -145,7 +164,8 @@ export async function matmulFigures(
       const bytes = columns * padded(k) * 2;
       if (columns * rows * 4 > 2 ** 30 || bytes > gpu.identity.limits.maxStorageBufferBindingSize) continue;
       const effort = { warmMs: settings.warmMs, budgetMs: settings.budgetMs / 10 };
-      const { ms, layerMs } = await measureProduct(gpu, r, family, { rows, columns, k }, effort);
+      const how = { fused: layer !== 'head' && runsFused(gpu, model) };
+      const { ms, layerMs } = await measureProduct(gpu, r, family, { rows, columns, k }, effort, how);
       const gflops = (2 * rows * columns * k) / ms / 1e6;
       const weightGBs = bytes / ms / 1e6;
       figures.push({
