@@ -17,6 +17,6 @@ test.each([true, false])('a layer of the matrix family, fused %s, runs the kerne
   timing.stop();
   expect(ms).toBeGreaterThan(0);
   expect(layerMs).toBeGreaterThan(0);
-  if (fused) expect(kernels).toEqual(['matrix-plain', 'matrix-rows']);
+  if (fused) expect(kernels).toEqual(['matrix-plain', 'matrix-rows', 'matrix-weight-scan']);
   else expect(kernels).not.toContain('matrix-rows');
 });
