@@ -30,7 +30,7 @@ import {
   measureTrain,
   type StepFigure,
 } from './steps.ts';
-import { type TraceFigure, traceFigures } from './trace.ts';
+import { type TraceFigure, traced, traceFigures } from './trace.ts';
 
 export interface BenchResult {
   schema: 'shaderl.bench/2';
@@ -106,7 +106,7 @@ export async function runBench(gpu: Gpu, source: FileSource, options: BenchOptio
   const began = performance.now();
   const positions = Math.max(
     settings.promptTokens + settings.newTokens,
-    Math.max(...settings.contexts) + settings.decodeTokens,
+    Math.max(...settings.contexts) + Math.max(settings.decodeTokens, traced),
   );
   const onProgress = (done: number, total: number) => say(`loading weights: ${Math.floor((100 * done) / total)} %`);
   const lora = defaultLora(settings.rank);

@@ -13,7 +13,7 @@ export interface TraceFigure {
 }
 
 /** Steps of decoding that are traced together. */
-const traced = 4;
+export const traced = 4;
 
 /** GPU time by kernel of a decoding step (the mean of some) and of one training step. */
 export async function traceFigures(bench: Bench): Promise<{ figures: TraceFigure[]; spans: Span[] }> {

@@ -52,8 +52,9 @@ function checkBatch(batch: Batch, model: GpuModel, workspace: Workspace): void {
   if (batch.tokens.length > rows) fail(`${batch.tokens.length} rows, room for ${rows}`);
   for (let r = 0; r < batch.tokens.length; r++) {
     if (batch.slots[r]! >= slots) fail(`row ${r} names slot ${batch.slots[r]} of ${slots}`);
-    if (batch.positions[r]! >= Math.min(cacheLength, model.positions))
-      fail(`row ${r} is at position ${batch.positions[r]} of ${cacheLength}`);
+    if (batch.positions[r]! >= cacheLength) fail(`row ${r} is at position ${batch.positions[r]} of ${cacheLength}`);
+    if (batch.positions[r]! >= model.positions)
+      fail(`row ${r} is at position ${batch.positions[r]}, and the model was loaded for ${model.positions} positions`);
     if (batch.tokens[r]! >= model.architecture.vocabSize)
       fail(`row ${r} holds token ${batch.tokens[r]} of ${model.architecture.vocabSize}`);
   }
