@@ -2,17 +2,13 @@
 // Not a replay of the training: log-probs are recomputed only if the caller can (point 5). It writes nothing.
 // Invariant: what the journal names is checked in the journal's order; a missing or altered file is a finding.
 
-import type { AuditContext } from './audit/context.ts';
 import { findingText } from './audit/findings.ts';
-import { germanContexts } from './audit/german.ts';
 import { type SuffixRule, suffixRule } from './audit/suffix.ts';
 import { auditStep, compareLogprobs } from './audit.ts';
-import { INVALID_CALL_OBSERVATION } from './environments/german-expert.ts';
-import { trainTasks } from './environments/german-task.ts';
+import { evidence, runContexts } from './audit-contexts.ts';
 import { effectiveEntries, readJournal } from './journal.ts';
 import { type JournalEntry, withoutTimings } from './journal-events.ts';
 import { canonicalBytes } from './lib/canonical-json.ts';
-import { type DataCursor, takePrompts } from './lib/data-order.ts';
 import { AuditError } from './lib/errors.ts';
 import { sha256Hex } from './lib/sha256-node.ts';
 import type { Storage } from './lib/storage.ts';
@@ -102,8 +98,9 @@ export async function auditRun(folder: string, options: AuditRunOptions = {}): P
   notes.push(...(await unjournaled(storage, steps)));
 
   const { generation } = config;
-  const contexts = germanContexts(text, { ...generation, invalidCallObservation: INVALID_CALL_OBSERVATION });
-  const taskAt = trainSchedule(config);
+  const start = entries.find((entry) => entry.kind === 'run-start');
+  const contexts = await runContexts(storage, config, text, start?.kind === 'run-start' ? start.data.versions : {});
+  findings.push(...contexts.findings);
   const recomputer = (await options.recompute?.({ storage, config, entries })) ?? null;
   if (recomputer) notes.push(recomputer.basis);
   const withoutWeights = new Map<string, number[]>();
@@ -136,12 +133,9 @@ export async function auditRun(folder: string, options: AuditRunOptions = {}): P
         temperature: generation.temperature,
         ...(policy === undefined ? {} : { policy }),
       };
-      const contextOf = ({ group }: Episode): AuditContext | null => {
-        const task = taskAt(first, group);
-        return task ? contexts(task, expected) : null;
-      };
+      const { contextOf, findings: lost } = await contexts.ofStep(first, expected);
       const step = auditStep(episodes, contextOf);
-      findings.push(...step.findings, ...checkCounts(entries, data.step, file, episodes, config));
+      findings.push(...lost, ...step.findings, ...checkCounts(entries, data.step, file, episodes, config));
       if (recomputer && episodes.length > 0) {
         const again = await recomputer.logprobs(episodes, { step: first - 1, adapterSha256: policy ?? null });
         if (typeof again === 'string') withoutWeights.set(again, [...(withoutWeights.get(again) ?? []), first]);
@@ -171,9 +165,6 @@ export async function auditRun(folder: string, options: AuditRunOptions = {}): P
   };
 }
 
-const evidence = (file: string, found: string, wanted: string) =>
-  `[evidence] ${file}: found ${found}; wanted ${wanted}`;
-
 async function requireRun(storage: Storage): Promise<void> {
   for (const file of [JOURNAL, CONFIG]) {
     if (await storage.exists(file)) continue;
@@ -191,25 +182,6 @@ function checkStart(entries: readonly JournalEntry[], sha256: string): string[] 
   const { planSha256 } = start.data;
   if (planSha256 === sha256) return [];
   return [evidence(CONFIG, `a configuration with SHA-256 ${sha256}`, `${planSha256}, as the journal says`)];
-}
-
-/** The task of a group of a step, by the seeded schedule; null for a group that the schedule does not have. */
-function trainSchedule(config: RunConfig) {
-  const { seeds, count } = config.data;
-  const { groupsPerStep, numIterations } = config.grpo;
-  const tasks = trainTasks(seeds.train, count);
-  const taken: number[][] = [];
-  let cursor: DataCursor = { epoch: 0, index: 0 };
-  return (step: number, group: number) => {
-    const batch = Math.floor((step - 1) / numIterations);
-    while (taken.length <= batch) {
-      const next = takePrompts(config.seed, count, cursor, groupsPerStep);
-      taken.push(next.indices);
-      cursor = next.cursor;
-    }
-    const index = taken[batch]?.[group];
-    return index === undefined ? null : tasks[index]!;
-  };
 }
 
 /** Takes a step again, where the recomputer can, and compares what came out with the journal. */

@@ -3,6 +3,8 @@
 // Invariant: a resolved config has every field, no unknown one, is frozen, and one SHA-256 stands for it.
 import { parseDocument } from 'yaml';
 import { z } from 'zod';
+import { SERVICE_PROTOCOLS } from './environments/service/choice.ts';
+import { ownServiceContradictions, ownServiceSection } from './experiment/service.ts';
 import { canonicalBytes } from './lib/canonical-json.ts';
 import { PlanError } from './lib/errors.ts';
 import { sha256HexAsync } from './lib/sha256.ts';
@@ -15,13 +17,23 @@ const fraction = z.number().min(0).max(1);
 /** A number in [0, 1): AdamW's decay rates. */
 const decay = z.number().min(0).lt(1);
 
-const dataSection = z.strictObject({
-  environment: z.literal('german').default('german'),
-  /** Seeds of the generated splits: training episodes, the ones for selection, the ones for the final assessment. */
-  seeds: z.strictObject({ train: u32.default(20261020), dev: u32.default(42), final: u32.default(1729) }).prefault({}),
-  /** Training episodes. */
-  count: count.default(256),
-});
+const dataSection = z
+  .strictObject({
+    /** `german`: the program's own task. Else the protocol of a service (section "service") with tasks of its own. */
+    environment: z.enum(['german', ...SERVICE_PROTOCOLS]).default('german'),
+    /** JSONL file of the service's tasks: NeMo Gym rows, or OpenEnv's {"reset": {...}, "messages": [...]}. */
+    tasks: z.string().min(1).optional(),
+    /**
+     * Seeds of the german splits: training episodes, the ones for selection, the ones for the final assessment. Without
+     * a meaning for a service.
+     */
+    seeds: z
+      .strictObject({ train: u32.default(20261020), dev: u32.default(42), final: u32.default(1729) })
+      .prefault({}),
+    /** Training episodes, 256; of a service the first so many tasks of the file, where 0, the default, is all of them. */
+    count: z.int().min(0).optional(),
+  })
+  .transform((data) => ({ ...data, count: data.count ?? (data.environment === 'german' ? 256 : 0) }));
 
 const generationSection = z.strictObject({
   temperature: z.number().gt(0).default(0.6),
@@ -112,6 +124,8 @@ export const runConfigSchema = z.strictObject({
   /** Optimizer steps. */
   steps: count.default(256),
   data: dataSection.prefault({}),
+  /** The service of a `data.environment` that is not german. */
+  service: ownServiceSection.optional(),
   generation: generationSection.prefault({}),
   grpo: grpoSection.prefault({}),
   optimizer: optimizerSection.prefault({}),
@@ -142,20 +156,47 @@ function freezeDeep<T>(value: T): DeepReadonly<T> {
   return value as DeepReadonly<T>;
 }
 
+/** Rules of the data and of the service that gives it. */
+function dataContradictions({ data, service, grpo }: z.infer<typeof runConfigSchema>): string[] {
+  const found: string[] = [];
+  const { environment, tasks, count: episodes } = data;
+  const german = environment === 'german';
+  if (german && (tasks !== undefined || service !== undefined)) {
+    const key = tasks !== undefined ? 'data.tasks' : 'service';
+    found.push(
+      `"${key}": found it beside data.environment german; wanted a protocol there, ${SERVICE_PROTOCOLS.join(' or ')}. ` +
+        'Name the protocol, or leave the key out: the german task makes its own episodes, and `--env` says who serves it',
+    );
+  }
+  if (!german && tasks === undefined) {
+    found.push(`"data.tasks": found nothing; wanted the JSONL file of the ${environment} tasks. Add it`);
+  }
+  if (!german && service === undefined) {
+    found.push(`"service": found nothing; wanted service.url or service.command of the ${environment} service. Add it`);
+  }
+  if (!german && service !== undefined) {
+    const sessions = grpo.groupSize * grpo.groupsPerStep;
+    for (const [key, value, wanted] of ownServiceContradictions(service, environment, sessions)) {
+      found.push(`"${key}": found ${JSON.stringify(value)}; wanted ${wanted}. Correct the value`);
+    }
+  }
+  if ((german || episodes > 0) && episodes < grpo.groupsPerStep) {
+    found.push(
+      `"data.count": found ${episodes}; wanted at least grpo.groupsPerStep, ${grpo.groupsPerStep}. ` +
+        'Raise it or take fewer groups a step',
+    );
+  }
+  return found;
+}
+
 /** Rules between fields, as [key path, found, wanted, remedy]. */
 function contradictions(config: z.infer<typeof runConfigSchema>): string[] {
-  const { grpo, data } = config;
-  const found: string[] = [];
+  const { grpo } = config;
+  const found = dataContradictions(config);
   if (grpo.groupsPerStep % grpo.gradientAccumulation !== 0) {
     found.push(
       `"grpo.gradientAccumulation": found ${grpo.gradientAccumulation}; wanted a divisor of grpo.groupsPerStep, ` +
         `${grpo.groupsPerStep}. Change one of the two`,
-    );
-  }
-  if (data.count < grpo.groupsPerStep) {
-    found.push(
-      `"data.count": found ${data.count}; wanted at least grpo.groupsPerStep, ${grpo.groupsPerStep}. ` +
-        'Raise it or take fewer groups a step',
     );
   }
   if (!grpo.loss.startsWith('dppo') && grpo.dppoDelta !== null) {

@@ -1,24 +1,19 @@
-// The strict audit as the training loop takes it, for the German task. The rules are in src/audit.ts.
-import { germanContexts } from '../src/audit/german.ts';
+// The strict audit as the training loop takes it. The rules are in src/audit.ts.
+import type { AuditContext, ExpectedLabels } from '../src/audit/context.ts';
 import { auditStep, compareLogprobs } from '../src/audit.ts';
-import { INVALID_CALL_OBSERVATION } from '../src/environments/german-expert.ts';
-import type { Text } from '../src/model/text.ts';
+import type { Task } from '../src/environments/port.ts';
 import type { RunConfig } from '../src/run-config.ts';
 import type { AuditLogprobs, AuditRollouts } from '../src/train.ts';
 
+/** What a rollout of a task is audited against; null where nothing is known of it. */
+export type AuditOf = (task: Task, expected: ExpectedLabels) => AuditContext | null;
+
 /** Points 1 to 4 and the replay before the step, point 5 with the trainer's recomputed log-probs. */
 export function auditPorts(
-  text: Text,
   config: RunConfig,
+  contextOf: AuditOf,
 ): { auditRollouts: AuditRollouts; auditLogprobs: AuditLogprobs } {
-  const { maxCompletionTokens, maxToolRounds, enableThinking, temperature } = config.generation;
-  const settings = {
-    maxCompletionTokens,
-    maxToolRounds,
-    enableThinking,
-    invalidCallObservation: INVALID_CALL_OBSERVATION,
-  };
-  const contextOf = germanContexts(text, settings);
+  const { temperature } = config.generation;
   return {
     async auditRollouts(episodes, tasks, expected) {
       return auditStep(episodes, (episode) => {

@@ -11,12 +11,14 @@ export interface StartedEnvironment {
   stop(): Promise<void>;
 }
 
-/** The German task behind the chosen port. The caller must `stop()` it. A service is not contacted before a session. */
+/** The environment behind the chosen port. The caller must `stop()` it. A service is not contacted before a session. */
 export async function spawnEnvironment(choice: EnvironmentChoice): Promise<StartedEnvironment> {
   if (choice.kind === 'local') return spawnGermanEnvironment();
-  const { protocol, url, maxSessions, deadlines } = choice;
-  const options = { url, maxSessions, deadlines, tasks: 'german' } as const;
-  return protocol === 'openenv'
-    ? spawnOpenEnv({ ...options, verdictTool: GERMAN_VERDICT_TOOL })
-    : spawnNemoGym(options);
+  const { protocol, url, maxSessions, deadlines, client } = choice;
+  const { tasks, ...rest } = client;
+  const options = { url, maxSessions, deadlines, ...rest };
+  if (protocol === 'nemo-gym') return spawnNemoGym({ ...options, tasks: tasks === 'german' ? 'german' : 'row' });
+  return tasks === 'german'
+    ? spawnOpenEnv({ ...options, tasks, verdictTool: GERMAN_VERDICT_TOOL })
+    : spawnOpenEnv({ ...options, tasks: 'reset' });
 }

@@ -93,6 +93,20 @@ function auditTotals(all: readonly JournalEntry[], effective: readonly JournalEn
   };
 }
 
+function taskFacts({ data, service }: z.infer<typeof runConfigSchema>): ReportInput['task'] {
+  if (data.environment !== 'german') {
+    return {
+      description: `Tasks of a ${data.environment} service, which gives tools, observations and rewards.`,
+      facts: [`tasks: ${data.tasks}`, `service: ${service?.command?.join(' ') ?? service?.url}`],
+    };
+  }
+  return {
+    description:
+      'German lookup and calculator task: look two goods up, calculate with the calculator, answer with a final line. Strict success needs all of it, in order, without a tool error.',
+    facts: ['80 operand pairs; new ids and templates do not make new tasks', 'values are drawn anew in every episode'],
+  };
+}
+
 /** Reads a run folder and builds its report. @throws PlanError `no-run` for a folder without a run. */
 export async function runReport(dir: string): Promise<ReportJson> {
   const storage = createNodeStorage(dir);
@@ -146,14 +160,7 @@ export async function runReport(dir: string): Promise<ReportJson> {
   const begun = Date.parse(all[0]!.time);
   const input: ReportInput = {
     title: `GRPO run ${config.output}`,
-    task: {
-      description:
-        'German lookup and calculator task: look two goods up, calculate with the calculator, answer with a final line. Strict success needs all of it, in order, without a tool error.',
-      facts: [
-        '80 operand pairs; new ids and templates do not make new tasks',
-        'values are drawn anew in every episode',
-      ],
-    },
+    task: taskFacts(config),
     config: z.record(z.string(), z.unknown()).parse(config),
     device: {
       name: device['description'] || device['device'] || 'unknown',

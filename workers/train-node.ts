@@ -2,16 +2,15 @@
 // storage; and runs it. Not the loop (src/train.ts). Invariant: a run folder belongs to one configuration; a used folder
 // is only entered with `resume`, and what fails to verify is moved to recovery/, never deleted.
 import { performance } from 'node:perf_hooks';
+import { TASKS_FILE } from '../src/audit-contexts.ts';
 import { checkpointFolder, newestVerified, retainCheckpoints, sealCheckpoint, setAside } from '../src/checkpoint.ts';
 import { type CheckpointIdentity, f32BitsHex, requireIdentity } from '../src/checkpoint-state.ts';
-import { INVALID_CALL_OBSERVATION } from '../src/environments/german-expert.ts';
-import { trainTasks } from '../src/environments/german-task.ts';
 import { type EnvironmentChoice, LOCAL } from '../src/environments/service/choice.ts';
 import { type Gpu, openGpu } from '../src/gpu/device.ts';
 import { learningRate } from '../src/grpo/schedule.ts';
 import { createTrainer, type Trainer } from '../src/grpo/step.ts';
 import { type Journal, openJournal, requirePrefix } from '../src/journal.ts';
-import { CheckpointError, EnvError, PlanError } from '../src/lib/errors.ts';
+import { CheckpointError, PlanError } from '../src/lib/errors.ts';
 import { RNG_DEFINITION } from '../src/lib/rng.ts';
 import { sha256Hex } from '../src/lib/sha256-node.ts';
 import type { Storage } from '../src/lib/storage.ts';
@@ -27,8 +26,8 @@ import { createSampler } from '../src/rollout/sampler.ts';
 import type { ResolvedRunConfig, RunConfig } from '../src/run-config.ts';
 import { type SealedState, train } from '../src/train.ts';
 import { decodeTrainState, encodeTrainState } from '../src/train-state.ts';
-import { auditPorts } from './audit-ports.ts';
 import { spawnEnvironment } from './environment-node.ts';
+import { openRunData, type RunData } from './run-data.ts';
 import { runVersions, shaderDigests, shadersSha256 } from './run-identity.ts';
 import { samplerShape, trainingRehearsal } from './run-rehearsal.ts';
 import { deviceFacts, runLength, startingAdapter, trainerOptions, trainerShape } from './run-trainer.ts';
@@ -46,8 +45,10 @@ export interface TrainRunOptions {
   qualify?: 'here';
   /** Asked after every step; true stops with everything sealed. */
   shouldStop?: () => boolean;
-  /** Where the task is served; in process by default. Not part of the configuration: it changes no byte of a run. */
+  /** Where the task is served; in process by default. For the German task it changes no byte of a run. */
   environment?: EnvironmentChoice;
+  /** What is trained on, where it was opened already. */
+  data?: RunData;
   /** Folder to write to instead of the configuration's `output`, which is then a name only. */
   folder?: string;
 }
@@ -61,12 +62,11 @@ export interface TrainOutcome {
 }
 
 const journalFile = 'journal.jsonl';
-const environmentName = 'german/1';
 
-function identityOf(base: BaseModel, gpu: Gpu, config: RunConfig): CheckpointIdentity {
+function identityOf(base: BaseModel, gpu: Gpu, config: RunConfig, environment: string): CheckpointIdentity {
   return {
     ...base.hashes,
-    environment: environmentName,
+    environment,
     kernelFamily: config.kernels.family,
     device: deviceFacts(gpu),
   };
@@ -134,25 +134,19 @@ async function restore(
   return { step: state.step, cursor: state.cursor };
 }
 
-/**
- * Refuses a step whose environment failed a rollout for good: the group that is left would be another one than an
- * uninterrupted run trains on, and a failed service is no reward.
- */
-function withoutLosses({ auditRollouts, ...ports }: ReturnType<typeof auditPorts>): ReturnType<typeof auditPorts> {
-  return {
-    ...ports,
-    async auditRollouts(episodes, tasks, expected) {
-      const lost = episodes.filter(({ infrastructure }) => infrastructure !== null);
-      if (lost.length === 0) return auditRollouts(episodes, tasks, expected);
-      const { taskId, infrastructure } = lost[0]!;
-      throw new EnvError(
-        'lost-rollouts',
-        `rolling out step ${expected.step}: the environment failed ${lost.length} of ${episodes.length} rollouts, first ` +
-          `${taskId} with ${infrastructure}; wanted a verdict of every one. Nothing was trained on: restore the ` +
-          'service, then resume from the last checkpoint.',
-      );
-    },
-  };
+/** Keeps the bytes of the tasks' file in the run's folder, or refuses others than the run was started with. */
+async function keepTasks(
+  storage: Storage,
+  { file }: RunData,
+  started: boolean,
+  path: string | undefined,
+): Promise<void> {
+  if (file === null) return;
+  if (!started) return storage.write(TASKS_FILE, file);
+  const [kept, now] = [sha256Hex(await storage.read(TASKS_FILE)), sha256Hex(file)];
+  if (kept === now) return;
+  const message = `resuming ${storage.label}: ${path} has SHA-256 ${now}, the run was started with ${kept}. Restore that file: ${TASKS_FILE} in the folder of the run is a copy of it.`;
+  throw new PlanError('other-tasks', message);
 }
 
 /**
@@ -161,13 +155,19 @@ function withoutLosses({ auditRollouts, ...ports }: ReturnType<typeof auditPorts
  */
 export async function trainRun(run: ResolvedRunConfig, options: TrainRunOptions): Promise<TrainOutcome> {
   const { config } = run;
-  const { progress = {} } = options;
+  const { progress = {}, environment: choice = LOCAL } = options;
+  const data = options.data ?? openRunData(config);
+  const own = choice.kind === 'service' && choice.client.tasks === 'own';
+  if (own !== (config.data.environment !== 'german')) {
+    const message = `starting a run on ${config.data.environment} tasks: found ${own ? 'a service with tasks of its own' : 'the german task'} as its environment; wanted the environment of data.environment. Start it as \`shaderl train\` does.`;
+    throw new PlanError('other-environment', message);
+  }
   const storage = createNodeStorage(options.folder ?? config.output);
   const journal = await enterFolder(storage, run, options.resume);
   const base = await openBase(config.model);
   const arch = base.files.architecture;
   const gpu = await openGpu();
-  const environment = await spawnEnvironment(options.environment ?? LOCAL).catch((error: unknown) => {
+  const environment = await spawnEnvironment(choice).catch((error: unknown) => {
     gpu.destroy();
     throw error;
   });
@@ -197,11 +197,12 @@ export async function trainRun(run: ResolvedRunConfig, options: TrainRunOptions)
       const { vocabulary } = base;
       progress.onNote?.(await checkLoadedAdapter(gpu, model, initial.loaded, trainer.adapter, vocabulary, setting));
     }
-    const identity = identityOf(base, gpu, config);
+    const identity = identityOf(base, gpu, config, data.environment);
     const files = async () => encodeTrainState(await trainer.state(), initial.config, initial.baseModel);
-    const tasks = trainTasks(config.data.seeds.train, config.data.count);
     let start: SealedState = { step: 0, cursor: { epoch: 0, index: 0 } };
-    if (journal.entries.some((entry) => entry.kind === 'run-start')) {
+    const started = journal.entries.some((entry) => entry.kind === 'run-start');
+    await keepTasks(storage, data, started, config.data.tasks);
+    if (started) {
       start = await restore(storage, journal, trainer, run, base, identity, gpu);
     } else {
       await storage.write('run-config.json', new TextEncoder().encode(`${JSON.stringify(config, null, 2)}\n`));
@@ -212,7 +213,7 @@ export async function trainRun(run: ResolvedRunConfig, options: TrainRunOptions)
           planSha256: run.sha256,
           device: identity.device,
           kernelFamily: config.kernels.family,
-          versions: runVersions(gpu),
+          versions: { ...runVersions(gpu), ...data.versions },
           shaderDigests: shaderDigests(),
         },
       });
@@ -224,6 +225,7 @@ export async function trainRun(run: ResolvedRunConfig, options: TrainRunOptions)
     const canaryOf = async (adapterSha256: string) =>
       encodeCanary(await makeCanary(gpu, model, trainer.adapter, base.vocabulary, adapterSha256, setting));
     const schedule = { kind: config.optimizer.schedule, base: config.optimizer.learningRate, totalSteps: config.steps };
+    const { port, auditRollouts, auditLogprobs } = data.connect(environment.port, base.text, storage);
     const reached = await train(
       config,
       {
@@ -232,10 +234,11 @@ export async function trainRun(run: ResolvedRunConfig, options: TrainRunOptions)
         trainer,
         sampler,
         text: base.text,
-        environment: environment.port,
-        tasks,
-        invalidCallObservation: INVALID_CALL_OBSERVATION,
-        ...withoutLosses(auditPorts(base.text, config)),
+        environment: port,
+        tasks: data.tasks,
+        invalidCallObservation: data.invalidCallObservation,
+        auditRollouts,
+        auditLogprobs,
         digests: async () => digestsOf(await files()),
         async seal(state) {
           const next = Math.min(state.step + 1, config.steps);

@@ -1,6 +1,7 @@
 // `shaderl smoke-env`: proves that a service gives the German task as the environment in process does, and survives
 // what a network does. Not a training run. Invariant: the report is written whether the service passes or not.
-import type { Command } from 'commander';
+import { type Command, Option } from 'commander';
+import { PlanError } from '../../src/lib/errors.ts';
 import { addCommand, numberOption } from '../command.ts';
 import type { OpenSession } from '../main.ts';
 import { protocolOption } from './serve-env.ts';
@@ -11,6 +12,7 @@ interface SmokeEnvOptions {
   url: string;
   output: string;
   concurrency: number;
+  mcp?: 'always';
 }
 
 export function addSmokeEnv(program: Command, openSession: OpenSession): void {
@@ -29,18 +31,30 @@ export function addSmokeEnv(program: Command, openSession: OpenSession): void {
     .addOption(
       numberOption('--concurrency <n>', 'sessions that must fit at once', { min: 1, max: 1024, integer: true }, 16),
     )
+    .addOption(
+      new Option('--mcp <when>', 'nemo-gym: call tools over MCP, for a recipe whose service.mcp is always').choices([
+        'always',
+      ]),
+    )
     .action(async (options: SmokeEnvOptions) => {
       const session = openSession(options);
       const { proveService, requireFreeFolder, writeSmokeReport } = await import(
         '../../workers/services/smoke/smoke.ts'
       );
       await requireFreeFolder(options.output);
-      const { protocol, url, concurrency, output } = options;
+      const { protocol, url, concurrency, output, mcp } = options;
+      if (protocol !== 'nemo-gym' && mcp !== undefined) {
+        throw new PlanError(
+          'bad-options',
+          `reading the command line: found --mcp with --protocol ${protocol}; wanted it with nemo-gym alone. Leave it out.`,
+        );
+      }
       const lines: string[] = [];
       const report = await proveService({
         protocol,
         url,
         concurrency,
+        ...(mcp ? { mcp } : {}),
         onCheck(name, { ok, found, wanted }) {
           session.progress.update(`checked ${name}`);
           lines.push(ok ? `ok      ${name}: ${found}` : `FAILED  ${name}: found ${found}; wanted ${wanted}`);

@@ -1,7 +1,10 @@
 // `shaderl train`: a GRPO run from a configuration file.
 import { join } from 'node:path';
 import { type Command, Option } from 'commander';
+import type { OwnServiceSection } from '../../src/experiment/service.ts';
 import { PlanError } from '../../src/lib/errors.ts';
+import type { RunConfig } from '../../src/run-config.ts';
+import type { AskedEnvironment } from '../../workers/services/run-environment.ts';
 import { addCommand } from '../command.ts';
 import { readTextFile } from '../input-files.ts';
 import { interruptible } from '../interrupt.ts';
@@ -17,13 +20,37 @@ interface TrainOptions {
   envUrl?: string;
 }
 
+/** What serves the run's environment. Throws PlanError for options that contradict each other or the file. */
+function askedEnvironment({ env, envUrl, config: file }: TrainOptions, config: RunConfig): AskedEnvironment {
+  const { output, grpo, data, service } = config;
+  const refuse = (rest: string) => new PlanError('bad-options', `reading the command line: ${rest}`);
+  const own = data.environment !== 'german';
+  if (own && env !== 'local' && env !== data.environment) {
+    const wanted = `${data.environment}, the data.environment of ${file}`;
+    throw refuse(`found --env ${env}; wanted ${wanted}. Leave --env out.`);
+  }
+  if (!own && env === 'local' && envUrl !== undefined) {
+    throw refuse('found --env-url with --env local; wanted a protocol. Give --env openenv, for example.');
+  }
+  return {
+    env: data.environment === 'german' ? env : data.environment,
+    url: envUrl ?? null,
+    sessions: grpo.groupSize * grpo.groupsPerStep,
+    folder: join(output, 'service'),
+    name: 'train',
+    ...(service ? { own: service as OwnServiceSection } : {}),
+  };
+}
+
 export function addTrain(program: Command, openSession: OpenSession): void {
   addCommand(program, {
     name: 'train',
     summary: 'train a LoRA adapter with GRPO, as a configuration file says',
     details:
       'The file is JSON or YAML with at least "model" and "output"; unknown keys are refused. The output folder gets ' +
-      'the journal, the rollouts and sealed checkpoints. Ctrl-C stops after the step in hand, with everything sealed.',
+      'the journal, the rollouts and sealed checkpoints. Ctrl-C stops after the step in hand, with everything sealed. ' +
+      'A file whose data.environment names a protocol is trained on that service and its tasks; --env and --env-url ' +
+      'say where the german task, or that service, is found.',
     examples: [
       'shaderl train --config run.yaml',
       'shaderl train --config run.yaml --env openenv --env-url http://127.0.0.1:8000 --resume',
@@ -44,27 +71,17 @@ export function addTrain(program: Command, openSession: OpenSession): void {
       const run = await resolveRunConfig(text, options.config);
       const { trainRun } = await import('../../workers/train-node.ts');
       const { withEnvironment } = await import('../../workers/services/run-environment.ts');
-      const { env, envUrl } = options;
-      if (env === 'local' && envUrl !== undefined) {
-        throw new PlanError(
-          'bad-options',
-          'reading the command line: found --env-url with --env local; wanted a protocol. Give --env openenv, for example.',
-        );
-      }
-      const { output, grpo } = run.config;
-      const asked = {
-        env,
-        url: envUrl ?? null,
-        sessions: grpo.groupSize * grpo.groupsPerStep,
-        folder: join(output, 'service'),
-        name: 'train',
-      };
+      const { openRunData } = await import('../../workers/run-data.ts');
+      const asked = askedEnvironment(options, run.config);
+      // Before a service is started for nothing.
+      const data = openRunData(run.config);
       const outcome = await interruptible(session.progress, (shouldStop) =>
         withEnvironment(asked, (environment) =>
           trainRun(run, {
             resume: options.resume === true,
             shouldStop,
             environment,
+            data,
             progress: runProgress(session.progress),
           }),
         ),

@@ -44,7 +44,8 @@ export interface AuditContext {
   stopIds: readonly number[];
   endIds: readonly number[];
   settings: AuditSettings;
-  replay: Replayer;
+  /** Null where there is no second implementation: verdicts are then checked for sense alone. */
+  replay: Replayer | null;
   expected?: ExpectedLabels;
   /** Made once for many episodes by suffixRule(); made anew if left out. */
   suffixes?: SuffixRule;

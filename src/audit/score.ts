@@ -54,8 +54,21 @@ export function checkToolStream(verdict: Verdict, walk: Walk, report: Report): v
   }
 }
 
+/** What must hold of the verdict of a service that cannot be replayed: a finite reward, and errors that it logged. */
+function checkSense(verdict: Verdict, report: Report): void {
+  const { reward, toolErrors, log } = verdict;
+  if (!Number.isFinite(reward)) report('reward', null, `reward ${reward}`, 'a finite number');
+  if (!(toolErrors >= 0 && toolErrors <= log.length)) {
+    report('verdict', null, `toolErrors ${toolErrors}`, `at most the ${log.length} calls of the log`);
+  }
+}
+
 /** Observations, strict score and shaped reward by the replayer, from the calls in the ids. */
 export function checkReplay(verdict: Verdict, walk: Walk, context: AuditContext, report: Report): void {
+  if (!context.replay) {
+    checkSense(verdict, report);
+    return;
+  }
   const calls = walk.dispatched.map(({ call }, i) => ({
     tool: call.name ?? '',
     argumentsJson: call.argumentsJson ?? '',

@@ -28,7 +28,14 @@ const inputIdentity = z.strictObject({
  * The training part of a run configuration: what names folders and what is settled elsewhere in the plan is left
  * out.
  */
-const training = runConfigSchema.omit({ model: true, output: true, adapter: true, evaluation: true, kernels: true });
+const training = runConfigSchema.omit({
+  model: true,
+  output: true,
+  adapter: true,
+  evaluation: true,
+  kernels: true,
+  service: true,
+});
 
 export const recipeSchema = z.strictObject({
   name: z.string().min(1).default('german-agent'),
@@ -110,6 +117,12 @@ function contradictions(recipe: Recipe): string[] {
     ['retention.seeds', retention.seeds],
   ] as const) {
     if (!list.includes(inspection.seed)) say(key, list, `inspection.seed, ${inspection.seed}, among them`);
+  }
+  if (t.data.environment !== 'german' || t.data.tasks !== undefined) {
+    const wanted =
+      'german without data.tasks: suites, smoke proof and replay of the protocol are of the german task. Another ' +
+      'environment is trained on with `shaderl train`';
+    say('training.data.environment', t.data.environment, wanted);
   }
   const prompts = t.steps * t.grpo.groupsPerStep;
   if (t.data.count < Math.ceil(prompts / t.grpo.numIterations)) {

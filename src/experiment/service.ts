@@ -2,7 +2,7 @@
 // Not a process and not a client. Pure: opens nothing. Invariant: what is pinned is enough to tell another service, an
 // altered one and one at another place from the one that was proven.
 import { z } from 'zod';
-import { SERVICE_PROTOCOLS, type ServiceProtocolName } from '../environments/service/choice.ts';
+import { type ClientOptions, SERVICE_PROTOCOLS, type ServiceProtocolName } from '../environments/service/choice.ts';
 import { sha256Text } from '../journal-events.ts';
 import { PlanError } from '../lib/errors.ts';
 
@@ -40,8 +40,72 @@ export const serviceSection = z.strictObject({
       openMs: milliseconds.optional(),
     })
     .prefault({}),
+  /** NeMo Gym: tools over MCP where the server offers them; left out is `auto`, for rows without tools of their own. */
+  mcp: z.enum(['auto', 'always', 'never']).optional(),
 });
 export type ServiceSection = z.infer<typeof serviceSection>;
+
+/** A service with tasks of its own: what a run configuration says of it. */
+export const ownServiceSection = serviceSection.extend({
+  /** NeMo Gym: `resources` (seed_session, tools, verify), which left out is meant, or `gymnasium` (reset, step). */
+  style: z.enum(['resources', 'gymnasium']).optional(),
+  /** NeMo Gym: whether /close_session is called; left out: where seeding named a session. */
+  closeSession: z.boolean().optional(),
+  /** OpenEnv: the reward of an episode is its steps' last one, or their sum; left out is `last`. */
+  rewardRule: z.enum(['last', 'sum']).optional(),
+  /** OpenEnv: the reward of a policy that took no step; left out: such a rollout is masked. */
+  rewardWithoutSteps: z.number().optional(),
+  /** OpenEnv: a hidden tool of an MCP environment that scores the session when it is called with the final text. */
+  verdictTool: z.string().min(1).optional(),
+  /** Reward from which an episode is a strict success where the service does not say; left out is 1. */
+  strictReward: z.number().optional(),
+});
+export type OwnServiceSection = z.infer<typeof ownServiceSection>;
+
+const CLIENT_KEYS = [
+  'mcp',
+  'style',
+  'closeSession',
+  'rewardRule',
+  'rewardWithoutSteps',
+  'verdictTool',
+  'strictReward',
+] as const;
+/** Keys that mean nothing to the other protocol. */
+const KEYS_OF: Record<ServiceProtocolName, readonly (typeof CLIENT_KEYS)[number][]> = {
+  'nemo-gym': ['mcp', 'style', 'closeSession'],
+  openenv: ['rewardRule', 'rewardWithoutSteps', 'verdictTool'],
+};
+
+/** What a section says of the client; `tasks` is not the section's. */
+export function clientOptions(
+  section: ServiceSection | OwnServiceSection,
+  tasks: ClientOptions['tasks'],
+): ClientOptions {
+  const said = CLIENT_KEYS.map((key) => [key, (section as OwnServiceSection)[key]] as const);
+  return { tasks, ...Object.fromEntries(said.filter(([, value]) => value !== undefined)) };
+}
+
+/** Rules of a service with tasks of its own, as those of `serviceContradictions`. */
+export function ownServiceContradictions(
+  section: OwnServiceSection,
+  protocol: ServiceProtocolName,
+  sessions: number,
+): [string, unknown, string][] {
+  const found = serviceContradictions(section);
+  if (section.url === null && section.command === null) {
+    found.push(['service.url', null, 'the address of the service, or service.command, which starts it']);
+  }
+  const other = protocol === 'openenv' ? 'nemo-gym' : 'openenv';
+  for (const key of KEYS_OF[other]) {
+    if (section[key] !== undefined) found.push([`service.${key}`, section[key], `none: it is of protocol ${other}`]);
+  }
+  if (section.maxSessions < sessions) {
+    const wanted = `at least ${sessions}, grpo.groupSize * grpo.groupsPerStep: each rollout of a step holds a session`;
+    found.push(['service.maxSessions', section.maxSessions, wanted]);
+  }
+  return found;
+}
 
 const file = z.strictObject({ path: z.string(), bytes: z.int().min(0), sha256: sha256Text });
 
@@ -120,6 +184,7 @@ const proofSchema = z.looseObject({
   url: z.string(),
   service: z.strictObject({ digests: z.record(z.string(), sha256Text), metadata: z.unknown() }),
   concurrency: z.int(),
+  mcp: z.literal('always').optional(),
   checks: z.array(z.looseObject({ name: z.string(), ok: z.boolean() })),
   passed: z.boolean(),
 });
@@ -129,6 +194,8 @@ export interface ProofWanted {
   /** As in the plan. */
   url: string;
   sessions: number;
+  /** As in the recipe. */
+  mcp?: ServiceSection['mcp'] | undefined;
   identity: PinnedIdentity;
 }
 
@@ -145,7 +212,8 @@ function placeOf(url: string, anyPort: boolean): string {
 export function requireProof(text: string, label: string, wanted: ProofWanted): void {
   const refuse = (code: string, found: string, want: string, remedy: string) =>
     new PlanError(code, `reading the smoke proof ${label}: found ${found}; wanted ${want}. ${remedy}`);
-  const again = `Prove the service with \`shaderl smoke-env --protocol ${wanted.protocol} --url ${wanted.url}\`.`;
+  const always = wanted.mcp === 'always' ? ' --mcp always' : '';
+  const again = `Prove the service with \`shaderl smoke-env --protocol ${wanted.protocol} --url ${wanted.url}${always}\`.`;
   let value: unknown;
   try {
     value = JSON.parse(text);
@@ -157,8 +225,11 @@ export function requireProof(text: string, label: string, wanted: ProofWanted): 
     const issue = parsed.error.issues[0]!;
     throw refuse('bad-proof', `${issue.path.join('.')}: ${issue.message}`, 'a shaderl.smoke/1 file', again);
   }
-  const { protocol, url, service, concurrency, checks, passed } = parsed.data;
+  const { protocol, url, service, concurrency, mcp, checks, passed } = parsed.data;
   if (protocol !== wanted.protocol) throw refuse('other-proof', `protocol ${protocol}`, wanted.protocol, again);
+  const [over, meant] = [mcp, wanted.mcp].map((when) => (when === 'always' ? 'over MCP' : 'by their routes'));
+  if (over !== meant)
+    throw refuse('other-proof', `tools called ${over}`, `tools called ${meant}, as service.mcp says`, again);
   const failed = checks.find(({ ok }) => !ok);
   if (failed || !passed) throw refuse('failed-proof', `check ${failed?.name} failed`, 'no failed check', again);
   const names = new Set(checks.map(({ name }) => name));

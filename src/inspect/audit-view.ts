@@ -16,6 +16,8 @@ import type { RunConfig } from '../run-config.ts';
 
 /** Makes contexts for the rollouts of one run; null for a task that the run's settings do not give. */
 export function auditContexts(config: RunConfig, text: Text): (episode: Episode) => AuditContext | null {
+  // What a service's own tasks began with is no setting of the run; `shaderl audit` reads it from the openings.
+  if (config.data.environment !== 'german') return () => null;
   const tasks = new Map(trainTasks(config.data.seeds.train, config.data.count).map((task) => [task.id, task]));
   const { maxCompletionTokens, maxToolRounds, enableThinking, temperature } = config.generation;
   const suffixes = suffixRule(text, enableThinking);

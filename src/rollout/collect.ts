@@ -70,6 +70,14 @@ export async function collect(
   const running: Running[] = [];
   /** Members whose environment is at work; the others go on decoding meanwhile. */
   const away = new Map<Running, Promise<void>>();
+  /** Groups whose sessions are being opened; the others go on decoding meanwhile. */
+  const starting = new Map<number, Promise<void>>();
+  /** Answers of environments so far. */
+  let answered = 0;
+  /** How long an answer usually takes, and the last pass took, in milliseconds. */
+  let answerMs = 0;
+  let passMs = 0;
+  const waitedFor = new WeakSet<Promise<void>>();
   let failure: { error: unknown } | null = null;
   let nextGroup = 0;
   let finished = 0;
@@ -109,6 +117,34 @@ export async function collect(
     }
     leader!.followers = others;
     return started;
+  }
+
+  /** An environment has answered what it was asked at `since`. */
+  function noteAnswer(since: number): void {
+    answered += 1;
+    answerMs += (now() - since - answerMs) / 8;
+  }
+
+  /** Starts the groups that have slots; their members join when all of a group's sessions are open. Whether it did. */
+  function startGroups(): boolean {
+    const first = nextGroup;
+    while (nextGroup < groups.length && free.length >= groups[nextGroup]!.length) {
+      const index = nextGroup++;
+      const since = now();
+      const opened = startGroup(groups[index]!, index)
+        .then((started) => {
+          running.push(...started);
+        })
+        .catch((error: unknown) => {
+          failure ??= { error };
+        })
+        .finally(() => {
+          starting.delete(index);
+          noteAnswer(since);
+        });
+      starting.set(index, opened);
+    }
+    return nextGroup > first;
   }
 
   function planPass(): { work: SlotWork[]; who: Running[] } {
@@ -155,6 +191,7 @@ export async function collect(
   /** Ends turns side by side; members whose service failed start again or are recorded as such. */
   function endTurns(stopped: readonly { run: Running; stop: TurnRecord['stop'] }[]): void {
     for (const { run, stop } of stopped) {
+      const since = now();
       const work = async (): Promise<void> => {
         try {
           await endTurn(run.member, stop, environment, text, settings);
@@ -168,24 +205,40 @@ export async function collect(
         .catch((error: unknown) => {
           failure ??= { error };
         })
-        .finally(() => away.delete(run));
+        .finally(() => {
+          away.delete(run);
+          noteAnswer(since);
+        });
       away.set(run, ended);
     }
   }
 
-  /** Waits for an environment where nothing else is to be done; one that answers at once is not left behind. */
-  async function settleAway(idle: boolean): Promise<void> {
-    const answers = [...away.values()];
-    if (answers.length > 0) {
-      const soon = new Promise<void>((resolve) => setTimeout(resolve, 0));
-      await Promise.race(idle ? answers : [Promise.all(answers), soon]);
+  /**
+   * Waits for an environment where nothing else is to be done; one that answers at once is not left behind, nor one that
+   * usually answers in less time than a pass takes: its member shares the next pass. Nobody is waited for twice.
+   */
+  async function settle(idle: boolean): Promise<void> {
+    const answers = [...away.values(), ...starting.values()];
+    const fresh = answers.filter((answer) => !waitedFor.has(answer));
+    if (idle && answers.length > 0) await Promise.race(answers);
+    else if (fresh.length > 0) {
+      for (const answer of fresh) waitedFor.add(answer);
+      const patience = 2 * answerMs <= passMs ? 2 * answerMs : 0;
+      let timer: ReturnType<typeof setTimeout> | undefined;
+      const soon = new Promise<void>((resolve) => {
+        timer = setTimeout(resolve, patience);
+      });
+      await Promise.race([Promise.all(fresh), soon]);
+      clearTimeout(timer);
     }
     if (failure) throw failure.error;
   }
 
   /** One pass of whatever is ready. */
   async function pass(work: readonly SlotWork[], who: readonly Running[]): Promise<void> {
+    const since = now();
     const drawn = await sampler.step(work);
+    passMs = now() - since;
     for (const [i, run] of who.entries()) takeCached(run, work[i]!.tokens.length);
     endTurns(
       who.flatMap((run, i) => {
@@ -209,15 +262,18 @@ export async function collect(
     const stopped: { run: Running; stop: TurnRecord['stop'] }[] = [];
     const flight: ReturnType<typeof decoding.send>[] = [];
     const active = new Set(who);
-    const waiting = away.size;
+    const before = answered;
+    const since = now();
+    let steps = 0;
     while (true) {
-      while (stopped.length === 0 && away.size === waiting && flight.length < sendsAhead && left > 0) {
-        const steps = Math.min(stepsASend, left);
-        flight.push(decoding.send(steps));
-        left -= steps;
+      while (stopped.length === 0 && answered === before && flight.length < sendsAhead && left > 0) {
+        const count = Math.min(stepsASend, left);
+        flight.push(decoding.send(count));
+        left -= count;
       }
       const results = await flight.shift();
       if (!results) break;
+      steps += results.length;
       for (const step of results) {
         for (const [i, run] of who.entries()) {
           if (!active.has(run)) continue;
@@ -229,6 +285,7 @@ export async function collect(
         }
       }
     }
+    passMs = (now() - since) / Math.max(1, steps);
     endTurns(stopped);
   }
 
@@ -236,10 +293,10 @@ export async function collect(
     const { member, place } = run;
     const verdict = await environment.verify(member.sessionId, member.finalText, member.invalidDispatches);
     await environment.close(member.sessionId);
-    settle(run, toEpisode(member, settings, { verdict }, (now() - member.startedAt) / 1000), place);
+    record(run, toEpisode(member, settings, { verdict }, (now() - member.startedAt) / 1000), place);
   }
 
-  function settle(run: Running, episode: Episode, [group, index]: Running['place']): void {
+  function record(run: Running, episode: Episode, [group, index]: Running['place']): void {
     episodes[group]![index] = episode;
     running.splice(running.indexOf(run), 1);
     free.push(run.slot);
@@ -260,7 +317,7 @@ export async function collect(
       }
     }
     const reason = `${error.code}: ${error.message}`;
-    settle(
+    record(
       run,
       toEpisode(run.member, settings, { infrastructure: reason }, (now() - run.member.startedAt) / 1000),
       run.place,
@@ -268,20 +325,15 @@ export async function collect(
   }
 
   while (finished < total) {
-    const starting: Promise<Running[]>[] = [];
-    while (nextGroup < groups.length && free.length >= groups[nextGroup]!.length) {
-      starting.push(startGroup(groups[nextGroup]!, nextGroup));
-      nextGroup += 1;
-    }
-    for (const started of await Promise.all(starting)) running.push(...started);
-    if (running.length === 0) {
+    if (startGroups() || running.length === 0) await settle(running.length === 0);
+    if (running.length === 0 && starting.size === 0) {
       const message = `starting group ${nextGroup}: it has ${groups[nextGroup]!.length} members, the sampler ${sampler.shape.slots} slots; use more slots.`;
       throw new EnvError('group-too-large', message);
     }
     const { work, who } = planPass();
     const single = work.every(({ key, tokens: own }) => key !== null && own.length === 1);
     if (work.length > 0) await (sampler.decode && single ? decodeAhead : pass)(work, who);
-    await settleAway(work.length === 0);
+    await settle(work.length === 0);
   }
   return episodes;
 }

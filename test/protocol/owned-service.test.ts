@@ -126,6 +126,8 @@ describe('what somebody else runs', () => {
   test('is not ended because a record names its pid with another start time', async () => {
     const stranger = spawn(process.execPath, ['-e', 'setInterval(() => {}, 1000)'], { detached: true });
     strangers.push(stranger);
+    // Start times are told apart to a clock tick.
+    await new Promise((resolve) => setTimeout(resolve, 50));
     const chosen = await options('well');
     const service = await startOwnedService(chosen);
     const record = JSON.parse(readFileSync(join(chosen.folder, 'child.json'), 'utf8'));

@@ -2,6 +2,7 @@
 import { describe, expect, test } from 'vitest';
 import { parseRecipe } from '../../src/experiment/recipe.ts';
 import {
+  clientOptions,
   type PlanService,
   type ProofWanted,
   requireProof,
@@ -45,6 +46,19 @@ describe('the service of a recipe', () => {
     [{ deadlines: { openMS: 5 } }, /nearest known key is "service\.deadlines\.openMs"/],
   ])('is refused where it contradicts itself: %j', (service, message) => {
     expect(() => recipe(service)).toThrow(message);
+  });
+
+  test('says whether tools are called over MCP, and the reference service offers them then', () => {
+    const { service } = recipe({ mcp: 'always' });
+    expect(clientOptions(service, 'german')).toEqual({ tasks: 'german', mcp: 'always' });
+    expect(resolvedSection(service, 'nemo-gym').command).toContain('--mcp');
+    expect(clientOptions(recipe({}).service, 'german')).toEqual({ tasks: 'german' });
+    expect(() => recipe({ mcp: 'sometimes' })).toThrow(/"service\.mcp": found "sometimes"; wanted one of "auto"/);
+  });
+
+  test('has the german task alone: suites and proof are of it', () => {
+    const own = JSON.stringify({ training: { data: { environment: 'openenv', tasks: 'rows.jsonl' } } });
+    expect(() => parseRecipe(own, 'r.json')).toThrow(/"training\.data\.environment": found "openenv"; wanted german/);
   });
 
   test('gets its port wherever a word asks for it', () => {
@@ -109,6 +123,12 @@ describe('a smoke proof', () => {
       'another address',
       proof({ url: 'http://127.0.0.1:8001' }),
       /found a proof of http:\/\/127\.0\.0\.1:8001; wanted http:\/\/127\.0\.0\.1:8000\. A service elsewhere needs/,
+    ],
+    [
+      'other-proof',
+      'tools called another way',
+      proof({ mcp: 'always' }),
+      /found tools called over MCP; wanted tools called by their routes, as service\.mcp says/,
     ],
     ['small-proof', 'fewer sessions', proof({ concurrency: 8 }), /found 8 sessions at once; wanted at least .*32/],
     [

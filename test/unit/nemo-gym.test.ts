@@ -5,7 +5,7 @@ import type { AddressInfo } from 'node:net';
 import { afterEach, describe, expect, it } from 'vitest';
 import { trainTasks } from '../../src/environments/german-task.ts';
 import { createNemoGymPort, type NemoGymOptions } from '../../src/environments/nemo-gym/client.ts';
-import { nemoGymTasks, readRow } from '../../src/environments/nemo-gym/row.ts';
+import { readRow } from '../../src/environments/nemo-gym/row.ts';
 import type { Task } from '../../src/environments/port.ts';
 import { germanRow } from '../../src/environments/service/german-tasks.ts';
 import { nodeHttp } from '../../src/environments/service/http-node.ts';
@@ -122,19 +122,6 @@ describe('a dataset row', () => {
     expect(() =>
       readRow('row', { responses_create_params: { input: 'x', tools: [{ type: 'function', name }] } }),
     ).toThrow(EnvError);
-  });
-
-  it('in a file is named by file and line when it does not read', () => {
-    const good = JSON.stringify({ ...row, _ng_task_index: 7 });
-    expect(nemoGymTasks('rows.jsonl', `${good}\n\n${JSON.stringify(row)}\n`).map(({ id }) => id)).toEqual([
-      'rows.jsonl:7',
-      'rows.jsonl:3',
-    ]);
-    expect(() =>
-      nemoGymTasks('rows.jsonl', `${good}\n{"responses_create_params":{}}\n`),
-    ).toThrowErrorMatchingInlineSnapshot(
-      `[PlanError: reading rows.jsonl, line 2: reading row rows.jsonl:2: responses_create_params.input: Invalid input; a NeMo Gym row with responses_create_params is wanted. Correct the dataset. One JSON row on each line is wanted.]`,
-    );
   });
 });
 

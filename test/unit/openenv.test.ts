@@ -106,6 +106,41 @@ describe('an environment without tools', () => {
     await port.close(sessionId);
   });
 
+  it('sends no step after the end of an episode, and keeps its last reward', async () => {
+    const { url, heard } = await scripted((socket, type, index) => {
+      if (type === 'close') socket.close(1000);
+      else if (type === 'state') socket.send(state);
+      else socket.send(observation({ reward: [null, 0.75, 0][index], done: index === 1 }));
+    });
+    const port = portOf(url);
+    const { sessionId } = await port.open(task());
+    await port.call(sessionId, 'act', '{"op":"move","by":2}');
+    const late = await port.call(sessionId, 'act', '{"op":"move","by":2}');
+    expect(late).toEqual({ content: '{"error":"the episode is over"}', error: true });
+    expect(await port.verify(sessionId, '', 0)).toMatchObject({ reward: 0.75, toolErrors: 1 });
+    expect(heard.filter((text) => text.includes('"step"'))).toHaveLength(1);
+  });
+
+  it('has the reward that the client was told for a policy that took no step, and else none', async () => {
+    const { url } = await scripted(normal(1));
+    for (const [options, wanted] of [
+      [{ rewardWithoutSteps: -0.5 }, { reward: -0.5, strict: false }],
+      [{}, 'no-verdict'],
+    ] as const) {
+      const port = portOf(url, options);
+      const { sessionId } = await port.open(task());
+      const verdict = await port.verify(sessionId, 'I give up.', 0).catch(code);
+      if (typeof wanted === 'string') expect(verdict).toBe(wanted);
+      else expect(verdict).toMatchObject(wanted);
+      await port.close(sessionId).catch(() => {});
+    }
+    // One that took a step is scored by it.
+    const port = portOf(url, { rewardWithoutSteps: -0.5 });
+    const { sessionId } = await port.open(task());
+    await port.call(sessionId, 'act', '{"op":"move"}');
+    expect(await port.verify(sessionId, '', 0)).toMatchObject({ reward: 1 });
+  });
+
   it('brings reward components of top-level metadata as parts', async () => {
     const metadata = { reward_components: { form: 0.25 } };
     const { url } = await scripted((socket, type) => {
@@ -375,7 +410,7 @@ it('a task that is none is refused before anything is sent', async () => {
   const port = portOf(url);
   const wrong = port.open(task({ resett: {} }));
   await expect(wrong).rejects.toThrowErrorMatchingInlineSnapshot(
-    `[EnvError: reading task line: payload: Unrecognized key: "resett"; {reset?, messages?} is wanted. Correct the task.]`,
+    `[EnvError: reading task line: "payload": found {"resett":{}} (Unrecognized key: "resett"); wanted {"reset": {...}, "messages": [...]}, both optional. Correct the task.]`,
   );
   expect(heard).toEqual([]);
 });

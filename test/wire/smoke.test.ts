@@ -37,6 +37,18 @@ describe.each(PROTOCOLS)('the smoke proof over %s', (protocol) => {
     await service.stop();
   });
 
+  it.runIf(protocol === 'nemo-gym')('calls tools over MCP where it is told to, and says so', async () => {
+    const service = await serveGerman({ protocol, maxSessions: 16, version: '0.1.0', mcp: true });
+    const report = await proveService({ protocol, url: service.url, concurrency: 4, mcp: 'always' });
+    expect(failedChecks(report)).toEqual([]);
+    expect(report.mcp).toBe('always');
+    await service.stop();
+    const without = await serveGerman({ protocol, maxSessions: 16, version: '0.1.0' });
+    const refused = await proveService({ protocol, url: without.url, concurrency: 4, mcp: 'always' });
+    expect(failedChecks(refused)).toContain('prompt-parity');
+    await without.stop();
+  });
+
   it('finds a service that holds fewer sessions than wanted', async () => {
     const service = await serveGerman({ protocol, maxSessions: 4, version: '0.1.0' });
     const report = await proveService({ protocol, url: service.url, concurrency: 6 });

@@ -60,11 +60,14 @@ export async function freezeService(
     const identity = await askIdentity(address);
     const concurrency = section.maxSessions;
     const onCheck = options.onCheck;
+    const mcp = section.mcp === undefined ? {} : { mcp: section.mcp };
     const proof =
       given ??
-      canonicalBytes(await proveService({ protocol, url: address.url, concurrency, ...(onCheck ? { onCheck } : {}) }));
+      canonicalBytes(
+        await proveService({ protocol, url: address.url, concurrency, ...mcp, ...(onCheck ? { onCheck } : {}) }),
+      );
     const label = options.proof ?? `made now at ${address.url}`;
-    const wanted = { protocol, url: section.url, sessions: section.maxSessions, identity };
+    const wanted = { protocol, url: section.url, sessions: section.maxSessions, mcp: section.mcp, identity };
     requireProof(new TextDecoder().decode(proof), label, wanted);
     const pinned = { path: PROOF_FILE, bytes: proof.length, sha256: sha256Hex(proof) };
     return { service: { protocol, url: section.url, owned, identity, proof: pinned }, proof };

@@ -1,8 +1,15 @@
 // Starts or reaches a service as its description says, and asks it who it is.
 // Not a proof (smoke/). Invariant: what was started here is stopped by the returned function or by the failure.
-import type { ServiceAddress, ServiceProtocolName } from '../../src/environments/service/choice.ts';
+import type { ClientOptions, ServiceAddress, ServiceProtocolName } from '../../src/environments/service/choice.ts';
 import type { Deadlines } from '../../src/environments/service/deadlines.ts';
-import { type PinnedIdentity, PORT, type ServiceSection, withPort } from '../../src/experiment/service.ts';
+import {
+  clientOptions,
+  type OwnServiceSection,
+  type PinnedIdentity,
+  PORT,
+  type ServiceSection,
+  withPort,
+} from '../../src/experiment/service.ts';
 import { freePort, type OwnedService, startOwnedService } from './owned-service.ts';
 import { createContext } from './smoke/context.ts';
 import { readIdentity } from './smoke/service-checks.ts';
@@ -16,7 +23,9 @@ export interface LaunchedService {
 
 export interface LaunchOptions {
   protocol: ServiceProtocolName;
-  section: ServiceSection;
+  section: ServiceSection | OwnServiceSection;
+  /** The German task's by default. */
+  tasks?: ClientOptions['tasks'];
   /** With `{port}` where a port is to be chosen. */
   url: string;
   /** Null: it runs already. */
@@ -54,8 +63,9 @@ export async function launchService(options: LaunchOptions): Promise<LaunchedSer
       })
     : null;
   const deadlines = { ...(owned ? { openMs: OWNED_OPEN_MS } : {}), ...namedDeadlines(section) };
+  const client = clientOptions(section, options.tasks ?? 'german');
   return {
-    address: { kind: 'service', protocol, url, maxSessions: section.maxSessions, deadlines },
+    address: { kind: 'service', protocol, url, maxSessions: section.maxSessions, deadlines, client },
     owned,
     stop: async () => owned?.stop(),
   };

@@ -30,15 +30,48 @@ function timestampText(seconds: number): string {
   return base64url(Buffer.from(bytes));
 }
 
+/** Cookies that were signed here lately: a client sends its newest one back, and gets the same within a second. */
+interface Signed {
+  sessionId: string;
+  seconds: number;
+}
+const REMEMBERED = 4096;
+let remembered: { secret: string; cookies: Map<string, Signed>; ofSession: Map<string, string> } | null = null;
+
+function memoryOf(secret: string): NonNullable<typeof remembered> {
+  if (remembered?.secret !== secret) remembered = { secret, cookies: new Map(), ofSession: new Map() };
+  return remembered;
+}
+
 /** A signed cookie value. `seconds` is the time of signing. */
 export function signSession(secret: string, sessionId: string, seconds: number): string {
+  const { cookies, ofSession } = memoryOf(secret);
+  const last = ofSession.get(sessionId);
+  if (last !== undefined && cookies.get(last)?.seconds === seconds) return last;
+  const signed = signAnew(secret, sessionId, seconds);
+  if (last !== undefined) cookies.delete(last);
+  if (cookies.size >= REMEMBERED) {
+    cookies.clear();
+    ofSession.clear();
+  }
+  cookies.set(signed, { sessionId, seconds });
+  ofSession.set(sessionId, signed);
+  return signed;
+}
+
+function signAnew(secret: string, sessionId: string, seconds: number): string {
   const payload = Buffer.from(`{"session_id": "${sessionId}"}`, 'latin1').toString('base64');
   const value = `${payload}.${timestampText(seconds)}`;
   return `${value}.${signature(secret, value)}`;
 }
 
+/** Neither older than the limit nor from the future. */
+const inTime = (signedAt: number, seconds: number): boolean => seconds >= signedAt && seconds - signedAt <= MAX_AGE_S;
+
 /** The session id of a cookie value, or null where it does not hold. */
 export function readSession(secret: string, cookie: string, seconds: number): string | null {
+  const known = remembered?.secret === secret ? remembered.cookies.get(cookie) : undefined;
+  if (known) return inTime(known.seconds, seconds) ? known.sessionId : null;
   const end = cookie.lastIndexOf('.');
   if (end < 0) return null;
   const value = cookie.slice(0, end);
@@ -48,8 +81,7 @@ export function readSession(secret: string, cookie: string, seconds: number): st
   if (middle < 0) return null;
   let signedAt = 0;
   for (const byte of Buffer.from(value.slice(middle + 1), 'base64url')) signedAt = signedAt * 256 + byte;
-  const age = seconds - signedAt;
-  if (age < 0 || age > MAX_AGE_S) return null;
+  if (!inTime(signedAt, seconds)) return null;
   try {
     const session: unknown = JSON.parse(Buffer.from(value.slice(0, middle), 'base64').toString('utf8'));
     const id = (session as { session_id?: unknown } | null)?.session_id;

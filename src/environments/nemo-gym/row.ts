@@ -2,8 +2,9 @@
 // Not a validator of verifier columns. Invariant: a column outside responses_create_params never reaches a message; a
 // tool name that is a route of the protocol, or no single path segment, is refused.
 import { z } from 'zod';
-import { EnvError, PlanError } from '../../lib/errors.ts';
-import type { Message, Task, ToolSpec } from '../port.ts';
+import { EnvError } from '../../lib/errors.ts';
+import { pathText, shownValue, valueAt } from '../../lib/zod-issues.ts';
+import type { Message, ToolSpec } from '../port.ts';
 
 const textPart = z.looseObject({ text: z.string() });
 const item = z.looseObject({
@@ -55,13 +56,25 @@ function bad(taskId: string, found: string, wanted: string): never {
   throw new EnvError('bad-task', `reading row ${taskId}: ${found}; ${wanted} is wanted. Correct the dataset.`);
 }
 
+/** What is wrong with a field, and what was wanted. */
+function fieldProblem(issue: z.core.$ZodIssue, row: unknown): [found: string, wanted: string] {
+  const at = (path: readonly PropertyKey[]) => `"${pathText(path)}": found ${shownValue(valueAt(row, path))}`;
+  const input = valueAt(row, ['responses_create_params', 'input']);
+  if (!pathText(issue.path).endsWith('.input') || !Array.isArray(input)) {
+    return [at(issue.path), `a NeMo Gym row with responses_create_params (${issue.message})`];
+  }
+  // A list has one wrong item; histories with calls would have to be rendered as turns that the policy never sampled.
+  const wrong = input.findIndex((entry) => !item.safeParse(entry).success);
+  return [
+    at([...issue.path, Math.max(wrong, 0)]),
+    'messages with role and text alone, without calls and their results',
+  ];
+}
+
 /** Reads a row. `developer` counts as `system`. Throws EnvError `bad-task` naming row and field. */
 export function readRow(taskId: string, value: unknown): RowPrompt {
   const parsed = row.safeParse(value);
-  if (!parsed.success) {
-    const issue = parsed.error.issues[0]!;
-    bad(taskId, `${issue.path.join('.')}: ${issue.message}`, 'a NeMo Gym row with responses_create_params');
-  }
+  if (!parsed.success) bad(taskId, ...fieldProblem(parsed.error.issues[0]!, value));
   const { input, instructions, tools } = parsed.data.responses_create_params;
   const messages: Message[] = instructions ? [{ role: 'system', content: instructions }] : [];
   if (typeof input === 'string') messages.push({ role: 'user', content: input });
@@ -82,26 +95,4 @@ export function readRow(taskId: string, value: unknown): RowPrompt {
     };
   });
   return { row: parsed.data, messages, tools: specs };
-}
-
-/**
- * Tasks of a JSONL dataset; ids are `<name>:<line>`, or `<name>:<_ng_task_index>` where rows have one. Throws PlanError
- * naming file and line.
- */
-export function nemoGymTasks(name: string, text: string): Task[] {
-  const tasks: Task[] = [];
-  for (const [i, line] of text.split('\n').entries()) {
-    if (line.trim() === '') continue;
-    try {
-      const payload = JSON.parse(line) as Record<string, unknown>;
-      const index = payload['_ng_task_index'];
-      const id = `${name}:${typeof index === 'number' ? index : i + 1}`;
-      readRow(id, payload);
-      tasks.push({ id, payload });
-    } catch (error) {
-      const found = error instanceof Error ? error.message : String(error);
-      throw new PlanError('bad-row', `reading ${name}, line ${i + 1}: ${found} One JSON row on each line is wanted.`);
-    }
-  }
-  return tasks;
 }

@@ -41,6 +41,8 @@ export async function openChannel(
 ): Promise<Channel> {
   let socket: WireSocket | null = null;
   let lost: EnvError | null = null;
+  /** The session was ended here; nothing more is sent or read. */
+  let finished = false;
   let waiter: Waiter | null = null;
   let replies = 0;
   let closing: ((closedByFrame: boolean) => void) | null = null;
@@ -66,7 +68,7 @@ export async function openChannel(
   }
 
   function receive(text: string): void {
-    if (lost || closing) return;
+    if (lost || finished) return;
     const frame = readFrame(text);
     if (frame.type === 'unreadable') {
       loss('service-protocol', `${frame.problem} in ${excerpt(text)}`, 'a frame of the session protocol');
@@ -120,6 +122,7 @@ export async function openChannel(
 
   return {
     async request(at, text, expected) {
+      if (finished) throw fault('service-lost', { doing: at, found: 'the session was closed', wanted: 'an open one' });
       if (lost) throw lost;
       const reply = new Promise<Reply<DataFrame['type']>>((resolve, reject) => {
         waiter = { doing: at, expected, resolve, reject };
@@ -132,11 +135,11 @@ export async function openChannel(
     },
 
     async finish() {
-      if (lost) return false;
+      if (lost || finished) return false;
+      finished = true;
       const closed = new Promise<boolean>((resolve) => {
         closing = resolve;
       });
-      lost = fault('service-lost', { doing, found: 'the session was closed', wanted: 'an open one' });
       const polite = socket!.send(closeText).then(
         () => closed,
         () => false,

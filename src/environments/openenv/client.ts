@@ -2,8 +2,7 @@
 // socket for each session, from before reset to the closing handshake; a lost socket is a lost session, never a fresh
 // environment in its place.
 import { z } from 'zod';
-import { EnvError } from '../../lib/errors.ts';
-import type { Message, Task, ToolSpec } from '../port.ts';
+import type { ToolSpec } from '../port.ts';
 import { DEFAULT_DEADLINES, type Deadlines } from '../service/deadlines.ts';
 import { excerpt, fault } from '../service/faults.ts';
 import { germanReset } from '../service/german-tasks.ts';
@@ -11,8 +10,9 @@ import { createServicePort, type ServicePort, type ServiceProtocol, type Service
 import { baseUrl, type ConnectSocket, type HttpTransport } from '../service/transport.ts';
 import { readExtras, readReward } from '../service/verdict.ts';
 import { type Channel, openChannel, type Reply } from './channel.ts';
-import { actionTool, messageList, observationJson, promptMessages, readToolResult, readTools } from './content.ts';
+import { actionTool, observationJson, promptMessages, readToolResult, readTools } from './content.ts';
 import { callToolText, listToolsText, type ObservationData, resetText, stateText, stepText } from './messages.ts';
+import { readOpenEnvTask } from './task.ts';
 
 /** Plain data, so that it can be posted to a worker. */
 export interface OpenEnvOptions {
@@ -21,21 +21,17 @@ export interface OpenEnvOptions {
   /** Sessions at once; lowered when the server names a smaller cap. */
   maxSessions: number;
   deadlines?: Partial<Deadlines>;
-  /** `german`: the German task's episodes; `reset`: payloads as in `openEnvPayload`. */
+  /** `german`: the German task's episodes; `reset`: payloads as in task.ts. */
   tasks: 'german' | 'reset';
   /** A tool that scores the session, called once with the final text; it must not be in list_tools. */
   verdictTool?: string | null;
   /** Without a verdict tool: the last reward that is no null, or the sum of all. `last` by default. */
   rewardRule?: 'last' | 'sum';
+  /** Without a verdict tool: the reward of a policy that took no step; left out, it has no verdict and is left out. */
+  rewardWithoutSteps?: number;
   /** Reward from which an episode is a strict success where the service does not say; 1 by default. */
   strictReward?: number;
 }
-
-/** A task of an OpenEnv environment: keyword arguments of reset, and messages that precede the first observation. */
-export const openEnvPayload = z.strictObject({
-  reset: z.record(z.string(), z.unknown()).optional(),
-  messages: messageList.optional(),
-});
 
 const schemaReply = z.looseObject({ action: z.looseObject({ title: z.string().optional() }) });
 /** Action classes for which upstream servers route list_tools and call_tool. */
@@ -46,15 +42,6 @@ type ToolMode = { kind: 'mcp' } | { kind: 'action'; tool: ToolSpec };
 export interface OpenEnvTransports {
   connect: ConnectSocket;
   http: HttpTransport;
-}
-
-function readTask(task: Task, kind: OpenEnvOptions['tasks']): { reset: Record<string, unknown>; messages: Message[] } {
-  if (kind === 'german') return { reset: germanReset(task), messages: [] };
-  const parsed = openEnvPayload.safeParse(task.payload);
-  if (parsed.success) return { reset: parsed.data.reset ?? {}, messages: parsed.data.messages ?? [] };
-  const issue = parsed.error.issues[0]!;
-  const found = `${['payload', ...issue.path].join('.')}: ${issue.message}`;
-  throw new EnvError('bad-task', `reading task ${task.id}: ${found}; {reset?, messages?} is wanted. Correct the task.`);
 }
 
 /** The port of an OpenEnv server. Nothing is contacted before the first session. */
@@ -118,17 +105,23 @@ export function createOpenEnvPort(options: OpenEnvOptions, { connect, http }: Op
     episodeId: string,
   ): Omit<ServiceSession, 'messages' | 'tools'> {
     const rewards: number[] = [];
+    let steps = 0;
+    let over = false;
     let parts: Record<string, number> | undefined;
     function note(doing: string, data: ObservationData): void {
       if (data.reward !== null && data.reward !== undefined) rewards.push(readReward(doing, data.reward, true));
       // 0.3 dropped metadata, later servers put it beside the observation, and 0.10 inside it.
       const metadata = data.metadata ?? data.observation['metadata'] ?? {};
       parts = readExtras(doing, metadata).parts ?? parts;
+      over ||= data.done;
     }
     return {
       serviceId: () => episodeId,
       async call(tool, argumentsJson) {
+        // What an environment does with a step after its end is its own affair: it could start anew, or score again.
+        if (over) return { content: '{"error":"the episode is over"}', error: true };
         const doing = `calling ${tool} in session ${episodeId}`;
+        steps += 1;
         const own = options.tasks === 'german' ? { arguments_json: argumentsJson } : undefined;
         const text = kind === 'mcp' ? callToolText(tool, argumentsJson, own) : stepText(argumentsJson);
         const reply = await channel.request(doing, text, 'observation');
@@ -147,6 +140,7 @@ export function createOpenEnvPort(options: OpenEnvOptions, { connect, http }: Op
         // A barrier: were the replies shifted by one, a step's observation would come here instead of a state.
         must(doing, await channel.request(`${doing}: reading the state`, stateText, 'state'));
         if (verdictTool === null) {
+          if (steps === 0 && options.rewardWithoutSteps !== undefined) return { reward: options.rewardWithoutSteps };
           const last = options.rewardRule === 'sum' ? rewards.reduce((a, b) => a + b, 0) : rewards.at(-1);
           return { reward: readReward(doing, rewards.length === 0 ? undefined : last, false), parts };
         }
@@ -164,7 +158,8 @@ export function createOpenEnvPort(options: OpenEnvOptions, { connect, http }: Op
     keepsUnknownSessions: false,
     async open(task, sessionId, admission) {
       const doing = `opening task ${task.id}`;
-      const { reset, messages: own } = readTask(task, options.tasks);
+      const { reset, messages: own } =
+        options.tasks === 'german' ? { reset: germanReset(task), messages: [] } : readOpenEnvTask(task);
       const tools = await toolMode();
       const channel = await openChannel(doing, socketUrl, connect, deadlines, (cap) => admission.lower(cap));
       try {

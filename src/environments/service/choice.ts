@@ -1,10 +1,23 @@
 // Which environment a run meets: the German task in process, or a service that speaks one of the two protocols.
 // Not a client and not a process: plain data, so that it can be posted to workers and child processes.
-// Invariant: it names where an environment is and how much of it may be used, and nothing that changes an observation.
+// Invariant: it names where an environment is, how it is talked to and how much of it may be used.
 import type { Deadlines } from './deadlines.ts';
 
 export const SERVICE_PROTOCOLS = ['nemo-gym', 'openenv'] as const;
 export type ServiceProtocolName = (typeof SERVICE_PROTOCOLS)[number];
+
+/** How the client talks to a service; what is left out is as in NemoGymOptions and OpenEnvOptions. */
+export interface ClientOptions {
+  /** `german`: the service is asked for the German task's episodes; `own`: tasks are the service's own, from a file. */
+  tasks: 'german' | 'own';
+  mcp?: 'auto' | 'always' | 'never';
+  style?: 'resources' | 'gymnasium';
+  closeSession?: boolean;
+  verdictTool?: string;
+  rewardRule?: 'last' | 'sum';
+  rewardWithoutSteps?: number;
+  strictReward?: number;
+}
 
 export interface ServiceAddress {
   kind: 'service';
@@ -14,6 +27,7 @@ export interface ServiceAddress {
   /** Sessions that one client may hold at once. */
   maxSessions: number;
   deadlines: Partial<Deadlines>;
+  client: ClientOptions;
 }
 
 export type EnvironmentChoice = { kind: 'local' } | ServiceAddress;

@@ -10,6 +10,9 @@ import type { HttpReply, HttpTransport } from './transport.ts';
 /** Replies beyond this many bytes are refused. */
 const MAX_REPLY_BYTES = 100 * 1024 * 1024;
 
+/** Each call decodes a whole text, so that one serves all. */
+const utf8 = new TextDecoder('utf-8', { fatal: true, ignoreBOM: true });
+
 function readReply(doing: string, reply: IncomingMessage, settle: (outcome: HttpReply | Error) => void): void {
   const chunks: Buffer[] = [];
   let size = 0;
@@ -33,7 +36,7 @@ function readReply(doing: string, reply: IncomingMessage, settle: (outcome: Http
     if (!reply.complete) return cutOff();
     whole = true;
     try {
-      const text = new TextDecoder('utf-8', { fatal: true, ignoreBOM: true }).decode(Buffer.concat(chunks));
+      const text = utf8.decode(chunks.length === 1 ? chunks[0] : Buffer.concat(chunks));
       const headers: Record<string, string> = {};
       for (const [name, value] of Object.entries(reply.headers)) {
         if (typeof value === 'string') headers[name] = value;

@@ -26,7 +26,8 @@ export class WireJsonError extends Error {
 }
 
 const NUMBER = /-?(?:0|[1-9]\d*)(\.\d+)?([eE][-+]?\d+)?/y;
-const SPACE = /[ \t\n\r]*/y;
+/** A stretch of a string without escapes, quotes and control characters. */
+const PLAIN = /[\u0020\u0021\u0023-\u005b\u005d-\uffff]*/y;
 const ESCAPES: Readonly<Record<string, string>> = {
   '"': '"',
   '\\': '\\',
@@ -55,9 +56,12 @@ export function parseWireJson(text: string): WireValue {
     throw new WireJsonError(message, text, position);
   };
   const skip = (): void => {
-    SPACE.lastIndex = at;
-    SPACE.exec(text);
-    at = SPACE.lastIndex;
+    for (;;) {
+      const code = text.charCodeAt(at);
+      // Space, tab, line feed, carriage return; NaN at the end.
+      if (code !== 0x20 && code !== 0x0a && code !== 0x0d && code !== 0x09) return;
+      at += 1;
+    }
   };
 
   function string(): string {
@@ -65,9 +69,10 @@ export function parseWireJson(text: string): WireValue {
     at += 1;
     let out = '';
     for (;;) {
-      let end = at;
-      while (end < text.length && text[end] !== '"' && text[end] !== '\\' && text.charCodeAt(end) >= 0x20) end++;
-      out += text.slice(at, end);
+      PLAIN.lastIndex = at;
+      PLAIN.test(text);
+      const end = PLAIN.lastIndex;
+      out = out === '' ? text.slice(at, end) : out + text.slice(at, end);
       at = end;
       if (at >= text.length) fail('Unterminated string starting at', start);
       const char = text[at]!;
@@ -194,6 +199,8 @@ export function floatText(value: number): string {
 }
 
 function stringText(value: string, ascii: boolean): string {
+  // Most texts are well formed, which the engine tells at once.
+  if (!ascii && (value as string & { isWellFormed(): boolean }).isWellFormed()) return JSON.stringify(value);
   const lone = /[\ud800-\udbff](?![\udc00-\udfff])|(?<![\ud800-\udbff])[\udc00-\udfff]/.exec(value);
   if (lone && !ascii) {
     const position = Array.from(value.slice(0, lone.index)).length;

@@ -7,7 +7,7 @@ import {
   expertTranscript,
 } from '../../../src/environments/german-expert.ts';
 import { trainTasks } from '../../../src/environments/german-task.ts';
-import { createNemoGymPort } from '../../../src/environments/nemo-gym/client.ts';
+import { createNemoGymPort, type NemoGymOptions } from '../../../src/environments/nemo-gym/client.ts';
 import { createOpenEnvPort } from '../../../src/environments/openenv/client.ts';
 import type { EnvironmentPort, Observation, OpenedSession, Task } from '../../../src/environments/port.ts';
 import { DEFAULT_DEADLINES, type Deadlines } from '../../../src/environments/service/deadlines.ts';
@@ -55,14 +55,20 @@ const OPEN_MS = 2_000;
 const TASK_SEED = 20261020;
 const TRANSCRIPT_SEED = 5;
 
-export function createContext(protocol: Protocol, url: string, concurrency: number): SmokeContext {
+/** `mcp`: as NemoGymOptions has it. */
+export function createContext(
+  protocol: Protocol,
+  url: string,
+  concurrency: number,
+  mcp: NonNullable<NemoGymOptions['mcp']> = 'auto',
+): SmokeContext {
   const tasks = trainTasks(TASK_SEED, EPISODES);
   const transcripts = tasks.map((task, i) =>
     expertTranscript(task, { imperfection: chooseImperfection(TRANSCRIPT_SEED, i) }),
   );
   const makePort = (target: string, deadlines: Partial<Deadlines>): ServicePort => {
     const options = { url: target, maxSessions: Math.max(concurrency, 4), deadlines };
-    if (protocol === 'nemo-gym') return createNemoGymPort({ ...options, tasks: 'german' }, nodeHttp);
+    if (protocol === 'nemo-gym') return createNemoGymPort({ ...options, tasks: 'german', mcp }, nodeHttp);
     const transports = { connect: nodeSocket, http: nodeHttp };
     return createOpenEnvPort({ ...options, tasks: 'german', verdictTool: GERMAN_VERDICT_TOOL }, transports);
   };

@@ -20,6 +20,8 @@ export interface SmokeReport {
   /** Versions of what made the proof. */
   client: Record<string, string>;
   concurrency: number;
+  /** `always`: tools were called over MCP; absent: by their routes. */
+  mcp?: 'always';
   checks: ({ name: string } & CheckOutcome)[];
   passed: boolean;
 }
@@ -29,6 +31,8 @@ export interface SmokeOptions {
   url: string;
   /** Sessions that must fit at once. */
   concurrency: number;
+  /** NeMo Gym: whether tools are called over MCP; the German task's rows declare them, so that `auto` does not. */
+  mcp?: 'auto' | 'always' | 'never';
   onCheck?: (name: string, outcome: CheckOutcome) => void;
 }
 
@@ -42,8 +46,9 @@ function clientVersions(): Record<string, string> {
 }
 
 /** Runs all checks. Rejects with EnvError only where the service does not answer at all. */
-export async function proveService({ protocol, url, concurrency, onCheck }: SmokeOptions): Promise<SmokeReport> {
-  const context = createContext(protocol, url.replace(/\/+$/, ''), concurrency);
+export async function proveService(options: SmokeOptions): Promise<SmokeReport> {
+  const { protocol, url, concurrency, mcp, onCheck } = options;
+  const context = createContext(protocol, url.replace(/\/+$/, ''), concurrency, mcp);
   const service = await readIdentity(context);
   const checks: SmokeReport['checks'] = [];
   for (const { name, run } of CHECKS) {
@@ -59,7 +64,18 @@ export async function proveService({ protocol, url, concurrency, onCheck }: Smok
   }
   const passed = checks.every(({ ok }) => ok);
   const client = clientVersions();
-  return { schema: 'shaderl.smoke/1', protocol, url: context.url, service, client, concurrency, checks, passed };
+  const over = mcp === 'always' ? { mcp } : {};
+  return {
+    schema: 'shaderl.smoke/1',
+    protocol,
+    url: context.url,
+    service,
+    client,
+    concurrency,
+    ...over,
+    checks,
+    passed,
+  };
 }
 
 /** The report's file in its folder. */
