@@ -17,7 +17,7 @@ export const scales: readonly (readonly [Scale, string])[] = [
   ['advantage', 'advantage'],
   ['ratio', 'ratio'],
   ['clip', 'clip and trust region'],
-  ['entropy', 'entropy (after a replay)'],
+  ['entropy', 'entropy'],
   ['difference', 'log-prob difference (after a replay)'],
 ];
 
@@ -52,7 +52,7 @@ export function scaleAt(
   if (scale === 'advantage') return episode.mask[i] === 1 ? weigh(advantage, (v) => v / 2) : null;
   // A ratio of e, or of 1/e, has the full colour.
   if (scale === 'ratio') return weigh(clipsOf(opened, replay)[i]?.ratio, (v) => Math.log(v));
-  if (scale === 'entropy') return weigh(replay?.entropies[i], (v) => v / 2);
+  if (scale === 'entropy') return weigh(episode.entropies?.[i] ?? replay?.entropies[i], (v) => v / 2);
   if (scale === 'difference') {
     const own = replay?.logprobs[i];
     const recorded = episode.logprobs[i];
@@ -161,6 +161,10 @@ export function tokenFacts(opened: OpenedRollout, replay: ReplayValues | null, i
       ['Truncated', `${number(episode.truncatedLogprobs[i], 6)} nats`],
     );
   }
+  const entropy = episode.entropies?.[i] ?? replay?.entropies[i] ?? null;
+  if (entropy !== null) facts.push(['Entropy', `${number(entropy)} nats`]);
+  else if (episode.mask[i] === 1)
+    facts.push(['Entropy', 'not in this older record; replay the rollout on this device']);
   if (episode.mask[i] === 1)
     facts.push(['Advantage', advantage === null ? advantageNote : `${number(advantage)}, ${advantageNote}`]);
   facts.push(...clipFacts(opened, replay, i));
@@ -170,8 +174,7 @@ export function tokenFacts(opened: OpenedRollout, replay: ReplayValues | null, i
     facts.push(
       ['Replayed', `${own} nats`],
       ['Difference', difference === 0 ? '0: equal bits' : `${difference?.toExponential(3)}`],
-      ['Entropy', `${number(replay?.entropies[i])} nats`],
     );
-  } else if (episode.mask[i] === 1) facts.push(['Entropy', 'not in the record; replay the rollout on this device']);
+  }
   return facts;
 }

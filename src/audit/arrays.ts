@@ -14,8 +14,8 @@ const BELOW_FULL = 1e-5;
 /** Lists of different lengths; the index is where the shorter one ends. */
 export function checkLengths(episode: Episode, report: Report): void {
   const { ids } = episode;
-  for (const name of ['sources', 'mask', 'logprobs', 'truncatedLogprobs'] as const) {
-    const { length } = episode[name];
+  for (const name of ['sources', 'mask', 'logprobs', 'truncatedLogprobs', 'entropies'] as const) {
+    const length = episode[name]?.length ?? ids.length;
     if (length !== ids.length) report('lengths', Math.min(length, ids.length), `${length} ${name}`, `${ids.length}`);
   }
   const { promptLength } = episode;

@@ -83,6 +83,8 @@ export const episode = z.strictObject({
   logprobs: z.array(z.number().nullable()),
   /** The same under the truncated (top-k, top-p, min-p) distribution that was sampled from. */
   truncatedLogprobs: z.array(z.number().nullable()),
+  /** Of the distribution that `logprobs` are of, in nats, before the token was drawn; absent in older records. */
+  entropies: z.array(z.number().nullable()).optional(),
   turns: z.array(turnRecord),
   /** The last turn hit a token limit, or an observation was dropped for lack of budget. */
   capped: z.boolean(),

@@ -90,7 +90,7 @@ export function addDrawn(
   text: Text,
   settings: RolloutSettings,
 ): TurnRecord['stop'] | null {
-  appendSampled(member.stream, drawn.id, drawn.logprob, drawn.truncatedLogprob);
+  appendSampled(member.stream, drawn.id, drawn.logprob, drawn.truncatedLogprob, drawn.entropy);
   member.pending.push(drawn.id);
   if (text.stopIds.includes(drawn.id)) return 'stop';
   if (text.endIds.includes(drawn.id)) return 'end';

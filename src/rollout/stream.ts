@@ -12,12 +12,13 @@ export interface TokenStream {
   mask: (0 | 1)[];
   logprobs: (number | null)[];
   truncatedLogprobs: (number | null)[];
+  entropies: (number | null)[];
 }
 
 /** The fields of an episode that are the stream's. */
 export type StreamFields = Pick<
   Episode,
-  'promptLength' | 'ids' | 'sources' | 'mask' | 'logprobs' | 'truncatedLogprobs'
+  'promptLength' | 'ids' | 'sources' | 'mask' | 'logprobs' | 'truncatedLogprobs' | 'entropies'
 >;
 
 /** A stream that holds the prompt: source `prompt`, mask 0. */
@@ -29,17 +30,34 @@ export function createStream(promptIds: readonly number[]): TokenStream {
     mask: [],
     logprobs: [],
     truncatedLogprobs: [],
+    entropies: [],
   };
-  for (const id of promptIds) append(stream, id, 'prompt', null, null);
+  for (const id of promptIds) append(stream, id, 'prompt', unsampled);
   return stream;
 }
 
+/** What is known of a draw; all null where nothing was drawn. */
+interface DrawValues {
+  logprob: number | null;
+  truncatedLogprob: number | null;
+  entropy: number | null;
+}
+
+const unsampled: DrawValues = { logprob: null, truncatedLogprob: null, entropy: null };
+
 /**
- * Appends a sampled token with its natural log-prob at the sampling temperature over the full vocabulary, and the one
- * under the truncated distribution. The token that stops a turn is sampled too, and is trained on.
+ * Appends a sampled token with its natural log-prob at the sampling temperature over the full vocabulary, the one under
+ * the truncated distribution, and the full distribution's entropy in nats (null if it is not known). The token that
+ * stops a turn is sampled too, and is trained on.
  */
-export function appendSampled(stream: TokenStream, id: number, logprob: number, truncatedLogprob: number): void {
-  append(stream, id, 'sampled', logprob, truncatedLogprob);
+export function appendSampled(
+  stream: TokenStream,
+  id: number,
+  logprob: number,
+  truncatedLogprob: number,
+  entropy: number | null = null,
+): void {
+  append(stream, id, 'sampled', { logprob, truncatedLogprob, entropy });
 }
 
 /** Appends what stands between turns (Text.toolSuffixParts): sources `template` and `observation`, mask 0. */
@@ -50,26 +68,21 @@ export function appendSuffix(
   if (suffix.ids.length !== suffix.sources.length) {
     throw maskFault('appending a tool suffix', `${suffix.ids.length} ids, ${suffix.sources.length} sources`);
   }
-  for (const [index, id] of suffix.ids.entries()) append(stream, id, suffix.sources[index]!, null, null);
+  for (const [index, id] of suffix.ids.entries()) append(stream, id, suffix.sources[index]!, unsampled);
 }
 
 /** Appends tokens that were put in the model's mouth (a forced </think>): mask 0, no log-prob. */
 export function appendForced(stream: TokenStream, ids: readonly number[]): void {
-  for (const id of ids) append(stream, id, 'forced', null, null);
+  for (const id of ids) append(stream, id, 'forced', unsampled);
 }
 
-function append(
-  stream: TokenStream,
-  id: number,
-  source: TokenSource,
-  logprob: number | null,
-  truncatedLogprob: number | null,
-): void {
+function append(stream: TokenStream, id: number, source: TokenSource, values: DrawValues): void {
   stream.ids.push(id);
   stream.sources.push(source);
   stream.mask.push(source === 'sampled' ? 1 : 0);
-  stream.logprobs.push(logprob);
-  stream.truncatedLogprobs.push(truncatedLogprob);
+  stream.logprobs.push(values.logprob);
+  stream.truncatedLogprobs.push(values.truncatedLogprob);
+  stream.entropies.push(values.entropy);
 }
 
 /** The stream's fields of an episode record, as copies. `label` names the rollout in the AuditError of a bad stream. */
@@ -82,19 +95,21 @@ export function toEpisodeFields(stream: TokenStream, label: string): StreamField
     mask: [...stream.mask],
     logprobs: [...stream.logprobs],
     truncatedLogprobs: [...stream.truncatedLogprobs],
+    entropies: [...stream.entropies],
   };
 }
 
 /**
  * Throws AuditError if a stream, or an episode's fields of it, contradicts itself: `mask-length` (lists of different
  * lengths, or a prompt longer than the ids), `mask-source` (mask 1 is not exactly on sampled tokens, or a prompt
- * token stands elsewhere), `logprob-source` (a sampled token without finite log-probs, or another one with any),
- * `token-id` (no id). `label` names the rollout. Nothing is padded or cut to make it fit.
+ * token stands elsewhere), `logprob-source` (a sampled token without finite log-probs, or another one with any, or with
+ * an entropy), `token-id` (no id). `label` names the rollout. Nothing is padded or cut to make it fit.
  */
 export function checkStream(stream: StreamFields, label: string): void {
-  const { ids, sources, mask, logprobs, truncatedLogprobs, promptLength } = stream;
+  const { ids, sources, mask, logprobs, truncatedLogprobs, entropies, promptLength } = stream;
   const doing = `auditing ${label}`;
-  const lists = { 'mask entries': mask, sources, logprobs, 'truncated logprobs': truncatedLogprobs };
+  const drawn = { logprobs, 'truncated logprobs': truncatedLogprobs, ...(entropies ? { entropies } : {}) };
+  const lists = { 'mask entries': mask, sources, ...drawn };
   for (const [name, list] of Object.entries(lists)) {
     if (list.length !== ids.length) throw maskFault(doing, `${ids.length} token ids, ${list.length} ${name}`);
   }
@@ -124,6 +139,11 @@ export function checkStream(stream: StreamFields, label: string): void {
         `log-prob ${logprob} on a ${source} token`,
         'finite ones on sampled tokens only',
       );
+    }
+    const entropy = entropies?.[index] ?? null;
+    if (entropy !== null && !(source === 'sampled' && Number.isFinite(entropy))) {
+      const wanted = 'finite ones on sampled tokens only';
+      throw fault('logprob-source', index, `entropy ${entropy} on a ${source} token`, wanted);
     }
   }
 }

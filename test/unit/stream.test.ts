@@ -20,14 +20,14 @@ const text = await qwen3Text();
 
 function smallStream() {
   const stream = createStream([1, 2]);
-  appendSampled(stream, 3, -0.5, -0.25);
+  appendSampled(stream, 3, -0.5, -0.25, 0.75);
   appendForced(stream, [4]);
   appendSuffix(stream, { ids: [5, 6], sources: ['template', 'observation'] });
   appendSampled(stream, 7, -1, -1);
   return stream;
 }
 
-test('each token carries its source, mask and log-probs', () => {
+test('each token carries its source, mask, log-probs and entropy', () => {
   expect(toEpisodeFields(smallStream(), 'a rollout')).toEqual({
     promptLength: 2,
     ids: [1, 2, 3, 4, 5, 6, 7],
@@ -35,6 +35,7 @@ test('each token carries its source, mask and log-probs', () => {
     mask: [0, 0, 1, 0, 0, 0, 1],
     logprobs: [null, null, -0.5, null, null, null, -1],
     truncatedLogprobs: [null, null, -0.25, null, null, null, -1],
+    entropies: [null, null, 0.75, null, null, null, null],
   });
 });
 
@@ -54,6 +55,9 @@ const faults: [string, string, (stream: ReturnType<typeof smallStream>) => unkno
   ['mask-length', '7 token ids, 8 sources', (stream) => stream.sources.push('sampled')],
   ['mask-length', '7 token ids, 6 logprobs', (stream) => stream.logprobs.pop()],
   ['mask-length', '7 token ids, 6 truncated logprobs', (stream) => stream.truncatedLogprobs.pop()],
+  ['mask-length', '7 token ids, 6 entropies', (stream) => stream.entropies.pop()],
+  ['logprob-source', 'entropy 0.5 on a template token at index 4', (stream) => (stream.entropies[4] = 0.5)],
+  ['logprob-source', 'entropy NaN on a sampled token at index 2', (stream) => (stream.entropies[2] = Number.NaN)],
   ['mask-length', 'a prompt of 8', (stream) => (stream.promptLength = 8)],
   ['mask-length', 'a prompt of -1', (stream) => (stream.promptLength = -1)],
   ['mask-source', 'mask 1 on a template token at index 4', (stream) => (stream.mask[4] = 1)],

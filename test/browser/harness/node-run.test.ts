@@ -138,6 +138,8 @@ describe('a run of Node in the page', () => {
     const sampled = await page.locator('.turns .tok.masked').count();
     expect(await page.locator('.turns .tok.clip-open').count()).toBe(sampled);
     await page.locator('.turns .tok.clip-open').first().click();
-    expect(await seenText(page.locator('.token-card'))).toMatch(/Ratio\s+1\s+Clip\s+open\s+Bounds\s+dapo/);
+    const card = await seenText(page.locator('.token-card'));
+    expect(card).toMatch(/Ratio\s+1\s+Clip\s+open\s+Bounds\s+dapo/);
+    expect(card).toMatch(/Entropy\s+[\d.]+ nats/);
   });
 });
