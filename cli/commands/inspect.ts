@@ -56,15 +56,17 @@ export function addInspect(program: Command, openSession: OpenSession): void {
         sourceSha256: await sourceSha256(),
         port: options.port,
       });
+      // Before the address is told: who reads it may end this at once.
+      const ended = new Promise<void>((resolve) => {
+        process.once('SIGINT', () => resolve());
+        process.once('SIGTERM', () => resolve());
+      });
       session.result(
         { url: server.url, port: server.port, runs: runs.map(({ label }) => label) },
         `inspecting ${runs.map(({ label }) => label).join(' and ')}\n${server.url}\nCtrl-C ends it`,
       );
       if (options.open) openBrowser(server.url);
-      await new Promise<void>((resolve) => {
-        process.once('SIGINT', () => resolve());
-        process.once('SIGTERM', () => resolve());
-      });
+      await ended;
       await server.close();
     });
 }

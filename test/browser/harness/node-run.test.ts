@@ -140,6 +140,6 @@ describe('a run of Node in the page', () => {
     await page.locator('.turns .tok.clip-open').first().click();
     const card = await seenText(page.locator('.token-card'));
     expect(card).toMatch(/Ratio\s+1\s+Clip\s+open\s+Bounds\s+dapo/);
-    expect(card).toMatch(/Entropy\s+[\d.]+ nats/);
+    expect(card).toMatch(/Entropy\s+[\d.e-]+ nats/);
   });
 });
