@@ -9,9 +9,10 @@ import { memorySource } from '../src/model/file-source.ts';
 import { type Adapter, initAdapter, resolveTargets } from '../src/model/lora.ts';
 import { isTruncated } from '../src/rollout/loss-mask.ts';
 import { type RunConfig, runConfigSchema } from '../src/run-config.ts';
+import { loraOf } from '../src/trainer-options.ts';
 import type { ReplayRequest, ReplayResult } from './device-api.ts';
 import type { DeviceModel } from './device-model.ts';
-import { loraOf, trainerOf } from './device-train.ts';
+import { trainerOf } from './device-train.ts';
 
 interface Weights {
   label: string;

@@ -13,20 +13,16 @@ import { auditContexts } from '../src/inspect/audit-view.ts';
 import { openJournal } from '../src/journal.ts';
 import { sha256HexAsync } from '../src/lib/sha256.ts';
 import { adapterLayout } from '../src/model/adapter-gpu.ts';
-import { type Adapter, initAdapter, type LoraConfig, resolveTargets } from '../src/model/lora.ts';
+import { type Adapter, initAdapter } from '../src/model/lora.ts';
 import { shaderDigests } from '../src/qualification.ts';
 import { createSampler } from '../src/rollout/sampler.ts';
 import { type RunConfig, resolveRunConfig } from '../src/run-config.ts';
 import { train } from '../src/train.ts';
 import { encodeTrainState } from '../src/train-state.ts';
+import { loraOf, trainerOptions } from '../src/trainer-options.ts';
 import type { TrainRequest, TrainResult } from './device-api.ts';
 import type { DeviceModel } from './device-model.ts';
 import { memoryStorage } from './memory-storage.ts';
-
-export function loraOf(config: RunConfig): LoraConfig {
-  const { rank, alpha, rslora, targets } = config.lora;
-  return { rank, alpha, useRslora: rslora, targets: resolveTargets(targets === 'all-linear' ? targets : [...targets]) };
-}
 
 /** A trainer with the options of a configuration. */
 export function trainerOf(
@@ -36,30 +32,8 @@ export function trainerOf(
   config: RunConfig,
   shape: { rows: number; sequences: number; length: number },
 ): Trainer {
-  const { grpo, generation, optimizer } = config;
-  return createTrainer(gpu, model.gpuModel, adapterLayout(model.files.architecture, adapter.config), adapter, shape, {
-    loss: {
-      kind: grpo.loss,
-      epsilonLow: grpo.epsilonLow,
-      epsilonHigh: grpo.epsilonHigh,
-      delta: grpo.delta,
-      cispoMaxRatio: grpo.cispoMaxRatio,
-      dppoDelta: grpo.dppoDelta ?? 0,
-      beta: grpo.beta,
-      klBiasCorrection: grpo.klBiasCorrection,
-      maskTruncated: grpo.maskTruncated,
-      maxCompletionLength: generation.maxCompletionTokens,
-    },
-    temperature: generation.temperature,
-    adamw: {
-      beta1: optimizer.beta1,
-      beta2: optimizer.beta2,
-      eps: optimizer.epsilon,
-      weightDecay: optimizer.weightDecay,
-    },
-    maxGradNorm: optimizer.maxGradNorm,
-    vocabulary: model.text.vocabularySize,
-  });
+  const layout = adapterLayout(model.files.architecture, adapter.config);
+  return createTrainer(gpu, model.gpuModel, layout, adapter, shape, trainerOptions(config, model.text.vocabularySize));
 }
 
 const promptRoom = 320;

@@ -20,8 +20,9 @@ import type { Episode } from '../src/rollout/episode.ts';
 import { isTruncated } from '../src/rollout/loss-mask.ts';
 import { stepInput } from '../src/train.ts';
 import { decodeTrainState, encodeTrainState } from '../src/train-state.ts';
+import { trainerOptions } from '../src/trainer-options.ts';
 import { shaderDigests } from './run-identity.ts';
-import { deviceFacts, runLength, startingAdapter, trainerOptions, trainerShape } from './run-trainer.ts';
+import { deviceFacts, runLength, startingAdapter, trainerShape } from './run-trainer.ts';
 
 /**
  * Largest difference of a log-prob, in nats, that another device may show. Portable: both devices' logits are within

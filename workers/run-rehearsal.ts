@@ -9,7 +9,8 @@ import type { GpuModel } from '../src/model/weights.ts';
 import type { TrainSequence } from '../src/rollout/pack.ts';
 import { createSampler, type SamplerShape } from '../src/rollout/sampler.ts';
 import type { RunConfig } from '../src/run-config.ts';
-import { trainerOptions, trainerShape } from './run-trainer.ts';
+import { trainerOptions } from '../src/trainer-options.ts';
+import { trainerShape } from './run-trainer.ts';
 
 /** Most tokens of the rehearsed sequences: with two of them, more rows than a product of few rows takes. */
 const most = 48;

@@ -1,23 +1,19 @@
-// What a run's configuration says of its trainer: the adapter that it starts from, sizes, loss and optimizer.
+// What a run's configuration says of its trainer in Node: the adapter that it starts from, and sizes.
 // Not the run (train-node.ts). Invariant: training and the audit's recomputation build their trainer from this alone.
 import type { Gpu } from '../src/gpu/device.ts';
-import type { TrainerOptions, TrainerShape } from '../src/grpo/step.ts';
+import type { TrainerShape } from '../src/grpo/step.ts';
 import { type LoadedAdapter, loadAdapter } from '../src/model/adapter-files.ts';
 import type { BaseModel } from '../src/model/base-node.ts';
 import type { Architecture } from '../src/model/config.ts';
 import { folderSource } from '../src/model/file-source-node.ts';
-import { type Adapter, initAdapter, type LoraConfig, resolveTargets } from '../src/model/lora.ts';
+import { type Adapter, initAdapter } from '../src/model/lora.ts';
 import type { RunConfig } from '../src/run-config.ts';
+import { loraOf } from '../src/trainer-options.ts';
 
 /** What a journal and a seal record of a device. */
 export function deviceFacts(gpu: Gpu): Record<string, string> {
   const { vendor, architecture, device, description, dawn } = gpu.identity;
   return { vendor, architecture, device, description, dawn };
-}
-
-function loraConfig(config: RunConfig): LoraConfig {
-  const { rank, alpha, rslora, targets } = config.lora;
-  return { rank, alpha, useRslora: rslora, targets: resolveTargets(targets === 'all-linear' ? targets : [...targets]) };
 }
 
 /** `loaded`: as its folder gave it, to be checked against its canary; null for a new adapter. */
@@ -29,7 +25,7 @@ export interface StartingAdapter extends Adapter {
 export async function startingAdapter(config: RunConfig, base: BaseModel): Promise<StartingAdapter> {
   const arch = base.files.architecture;
   if (config.adapter === null) {
-    return { ...initAdapter(arch, loraConfig(config), config.seed, config.model), loaded: null };
+    return { ...initAdapter(arch, loraOf(config), config.seed, config.model), loaded: null };
   }
   const loaded = await loadAdapter(folderSource(config.adapter), arch);
   return { config: loaded.config, baseModel: loaded.baseModel || config.model, tensors: loaded.tensors, loaded };
@@ -43,31 +39,4 @@ export function runLength({ generation }: RunConfig, arch: Architecture): number
 /** Room for one group a micro-batch. */
 export function trainerShape({ grpo, recomputeActivations }: RunConfig, length: number): TrainerShape {
   return { rows: grpo.groupSize * length, sequences: grpo.groupSize, length, recompute: recomputeActivations };
-}
-
-/** Loss, temperature and optimizer. */
-export function trainerOptions({ grpo, generation, optimizer }: RunConfig, vocabulary: number): TrainerOptions {
-  return {
-    loss: {
-      kind: grpo.loss,
-      epsilonLow: grpo.epsilonLow,
-      epsilonHigh: grpo.epsilonHigh,
-      delta: grpo.delta,
-      cispoMaxRatio: grpo.cispoMaxRatio,
-      dppoDelta: grpo.dppoDelta ?? 0,
-      beta: grpo.beta,
-      klBiasCorrection: grpo.klBiasCorrection,
-      maskTruncated: grpo.maskTruncated,
-      maxCompletionLength: generation.maxCompletionTokens,
-    },
-    temperature: generation.temperature,
-    adamw: {
-      beta1: optimizer.beta1,
-      beta2: optimizer.beta2,
-      eps: optimizer.epsilon,
-      weightDecay: optimizer.weightDecay,
-    },
-    maxGradNorm: optimizer.maxGradNorm,
-    vocabulary,
-  };
 }

@@ -26,11 +26,12 @@ import { createSampler } from '../src/rollout/sampler.ts';
 import type { ResolvedRunConfig, RunConfig } from '../src/run-config.ts';
 import { type SealedState, train } from '../src/train.ts';
 import { decodeTrainState, encodeTrainState } from '../src/train-state.ts';
+import { trainerOptions } from '../src/trainer-options.ts';
 import { spawnEnvironment } from './environment-node.ts';
 import { openRunData, type RunData } from './run-data.ts';
 import { runVersions, shaderDigests, shadersSha256 } from './run-identity.ts';
 import { samplerShape, trainingRehearsal } from './run-rehearsal.ts';
-import { deviceFacts, runLength, startingAdapter, trainerOptions, trainerShape } from './run-trainer.ts';
+import { deviceFacts, runLength, startingAdapter, trainerShape } from './run-trainer.ts';
 
 export interface TrainProgress {
   onStep?: (step: number, steps: number, metrics: Record<string, number>) => void;
