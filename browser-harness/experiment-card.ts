@@ -7,6 +7,7 @@ import {
   type Score,
   type StageRow,
 } from '../src/inspect/experiment-facts.ts';
+import { dataTable } from './data-table.ts';
 import { h } from './dom.ts';
 import { number, percent, shortHash } from './format.ts';
 import { placeUrl } from './router.ts';
@@ -21,27 +22,6 @@ const signs: Record<StageRow['state'], string> = {
   stopped: '■ stopped',
   'not begun': '– not begun',
 };
-
-function table(label: string, head: readonly string[], rows: HTMLElement[]): HTMLElement {
-  return h(
-    'div',
-    { class: 'scroll-x', tabindex: 0, role: 'region', 'aria-label': label },
-    h(
-      'table',
-      { class: 'plain-table' },
-      h(
-        'thead',
-        null,
-        h(
-          'tr',
-          null,
-          head.map((text) => h('th', { scope: 'col' }, text)),
-        ),
-      ),
-      h('tbody', null, rows),
-    ),
-  );
-}
 
 const time = (iso: string | null) => (iso === null ? '–' : iso.replace('T', ' ').slice(0, 19));
 
@@ -71,7 +51,7 @@ function stagesCard({ stages }: ExperimentFacts): HTMLElement {
     'section',
     { class: 'card' },
     h('h2', null, 'Stages'),
-    table('Stages', ['Stage', 'State', 'Ended (UTC)', 'Found'], rows),
+    dataTable('Stages', ['Stage', 'State', 'Ended (UTC)', 'Found'], rows),
   );
 }
 
@@ -126,7 +106,7 @@ function devCard(index: number, { dev, selection }: ExperimentFacts, { experimen
           `: ${recommendation.reason}.`,
         )
       : null,
-    table('DEV points', ['Policy', 'Strict success', 'Math', 'Tool errors', 'Rule', 'Against the baseline'], rows),
+    dataTable('DEV points', ['Policy', 'Strict success', 'Math', 'Tool errors', 'Rule', 'Against the baseline'], rows),
   );
 }
 
@@ -158,7 +138,7 @@ function attemptsCard({ attempts, budget }: ExperimentFacts): HTMLElement {
         `${budget.chargedSeconds} s of ${budget.wallSeconds} s, ${Math.max(0, budget.wallSeconds - budget.chargedSeconds)} s left`,
       ),
     ),
-    table('Attempts', ['Attempt', 'Began (UTC)', 'Host', 'Ended', 'Charged', 'Reason'], rows),
+    dataTable('Attempts', ['Attempt', 'Began (UTC)', 'Host', 'Ended', 'Charged', 'Reason'], rows),
   );
 }
 

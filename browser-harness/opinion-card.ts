@@ -1,5 +1,6 @@
 // The card of the second opinion: tfjs on the same adapter, kernel by kernel, and how far apart the two are.
 // Not the comparing (tfjs.worker.ts). Invariant: a row's verdict follows from the numbers that it shows.
+import { dataTable } from './data-table.ts';
 import { deviceState, exclusively } from './device-client.ts';
 import { button, fill, h } from './dom.ts';
 import { number } from './format.ts';
@@ -56,6 +57,10 @@ function resultNodes({ opinion, bytes, seconds }: FetchedOpinion): HTMLElement[]
     'Verdict',
     'Worst difference',
   ];
+  const caption =
+    'Three distances, each over the error bound of its element: kernel to f64 reference, tfjs to f64 reference, ' +
+    `kernel to tfjs. The last may be ${APART_LIMIT}: both may be off by the bound, in opposite directions. ` +
+    'tfjs multiplies by its tiled program throughout.';
   return [
     h(
       'p',
@@ -63,31 +68,7 @@ function resultNodes({ opinion, bytes, seconds }: FetchedOpinion): HTMLElement[]
       h('b', null, same ? `✓ tfjs ${tfjsVersion} agrees` : `✗ tfjs ${tfjsVersion} differs`),
       `: ${adapters} Fetched ${number(bytes / 1e6, 2)} MB for it; ${number(seconds, 1)} s.`,
     ),
-    h(
-      'div',
-      { class: 'scroll-x', tabindex: 0, role: 'region', 'aria-label': 'Second opinion' },
-      h(
-        'table',
-        { class: 'plain-table' },
-        h(
-          'caption',
-          null,
-          'Three distances, each over the error bound of its element: kernel to f64 reference, tfjs to f64 reference, ' +
-            `kernel to tfjs. The last may be ${APART_LIMIT}: both may be off by the bound, in opposite directions. ` +
-            'tfjs multiplies by its tiled program throughout.',
-        ),
-        h(
-          'thead',
-          null,
-          h(
-            'tr',
-            null,
-            head.map((text) => h('th', { scope: 'col' }, text)),
-          ),
-        ),
-        h('tbody', null, rows.map(tableRow)),
-      ),
-    ),
+    dataTable('Second opinion', head, rows.map(tableRow), caption),
   ];
 }
 

@@ -1,6 +1,7 @@
 // The qualification page: every kernel against its f64 reference on this browser's adapter, and the file of it.
 // Not the qualifying (src/qualification.ts). Invariant: the download is the same JSON that `shaderl qualify` writes.
 import { formatQualification, type Qualification } from '../src/qualification.ts';
+import { dataTable } from './data-table.ts';
 import { callback, deviceState, hasWebGpu, onDevice } from './device-client.ts';
 import { button, download, fill, h } from './dom.ts';
 import { plural } from './format.ts';
@@ -58,24 +59,7 @@ function resultNodes({ qualification, seconds }: NonNullable<typeof latest>): HT
         `${name}${device.software ? ' (software)' : ''}, ${seconds.toFixed(1)} s.`,
     ),
     button('Download qualification.json', () => download('qualification.json', formatQualification(qualification))),
-    h(
-      'div',
-      { class: 'scroll-x', tabindex: 0, role: 'region', 'aria-label': 'Kernels' },
-      h(
-        'table',
-        { class: 'plain-table' },
-        h(
-          'thead',
-          null,
-          h(
-            'tr',
-            null,
-            head.map((text) => h('th', { scope: 'col' }, text)),
-          ),
-        ),
-        h('tbody', null, kernelRows(qualification)),
-      ),
-    ),
+    dataTable('Kernels', head, kernelRows(qualification)),
     h('h2', null, 'Canonical forward'),
     h(
       'ul',
