@@ -13,7 +13,8 @@ import { kernelVariant } from './variant.ts';
 interface Command {
   compiled: Compiled;
   views: readonly View[];
-  offset: number;
+  /** Of its scalars, as a bind group takes it. */
+  offsets: number[];
   grid: readonly [number, number, number];
   group: GPUBindGroup | null;
 }
@@ -60,7 +61,7 @@ export function createProgram(gpu: Gpu, label: string): Program {
       commands.push({
         compiled: compile(gpu, kernel, constants),
         views,
-        offset: commands.length * stride,
+        offsets: [commands.length * stride],
         grid,
         group: null,
       });
@@ -71,17 +72,15 @@ export function createProgram(gpu: Gpu, label: string): Program {
     submit: refuse('a submit'),
   };
 
-  function dispatch(pass: GPUComputePassEncoder, command: Command, offset: number[]): void {
-    offset[0] = command.offset;
-    pass.setPipeline(command.compiled.pipeline);
-    pass.setBindGroup(0, command.group!, offset);
-    pass.dispatchWorkgroups(command.grid[0], command.grid[1], command.grid[2]);
+  function dispatch(pass: GPUComputePassEncoder, { compiled, group, offsets, grid }: Command): void {
+    pass.setPipeline(compiled.pipeline);
+    pass.setBindGroup(0, group!, offsets);
+    pass.dispatchWorkgroups(grid[0], grid[1], grid[2]);
   }
 
   function encode(pass: GPUComputePassEncoder): void {
     if (!uniform) seal();
-    const offset = [0];
-    for (const command of commands) dispatch(pass, command, offset);
+    for (const command of commands) dispatch(pass, command);
   }
 
   return {
@@ -98,7 +97,7 @@ export function createProgram(gpu: Gpu, label: string): Program {
         for (const command of commands) {
           const timestampWrites = timer.next(command.compiled.kernel.name, command.grid);
           const pass = encoder.beginComputePass(timestampWrites ? { timestampWrites } : {});
-          dispatch(pass, command, [0]);
+          dispatch(pass, command);
           pass.end();
         }
         timer.resolve(encoder);

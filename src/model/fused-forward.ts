@@ -1,6 +1,7 @@
-// The forward pass of the matrix family: a layer in ten dispatches, nine where rows attend one
-// by one; the same for decoding, prefill, reference and training. Not the portable pass (forward.ts) and not its bits. Invariant: a row's bits depend on its token, its
-// position and its slot's cache alone; keys and values are rounded to 16 bit when they are cached, for every reader.
+// The forward pass of the matrix family: a layer in ten dispatches, nine where rows attend one by one; the same for
+// decoding, prefill, reference and training. Not the portable pass (forward.ts) and not its bits. Invariant: a row's
+// bits depend on its token, its position and its slot's cache alone; keys and values are rounded to 16 bit when they are
+// cached, for every reader.
 import { upload, type View } from '../gpu/buffers.ts';
 import type { Gpu } from '../gpu/device.ts';
 import { padded } from '../gpu/kernel.ts';

@@ -119,10 +119,18 @@ export async function collect(
     return started;
   }
 
-  /** An environment has answered what it was asked at `since`. */
-  function noteAnswer(since: number): void {
-    answered += 1;
-    answerMs += (now() - since - answerMs) / 8;
+  /** Runs what asks an environment; `ended` in any case. The first failure is kept, and how long answers take. */
+  function ask(work: () => Promise<void>, ended: () => void): Promise<void> {
+    const since = now();
+    return work()
+      .catch((error: unknown) => {
+        failure ??= { error };
+      })
+      .finally(() => {
+        ended();
+        answered += 1;
+        answerMs += (now() - since - answerMs) / 8;
+      });
   }
 
   /** Starts the groups that have slots; their members join when all of a group's sessions are open. Whether it did. */
@@ -130,19 +138,13 @@ export async function collect(
     const first = nextGroup;
     while (nextGroup < groups.length && free.length >= groups[nextGroup]!.length) {
       const index = nextGroup++;
-      const since = now();
-      const opened = startGroup(groups[index]!, index)
-        .then((started) => {
-          running.push(...started);
-        })
-        .catch((error: unknown) => {
-          failure ??= { error };
-        })
-        .finally(() => {
-          starting.delete(index);
-          noteAnswer(since);
-        });
-      starting.set(index, opened);
+      const open = async () => {
+        running.push(...(await startGroup(groups[index]!, index)));
+      };
+      starting.set(
+        index,
+        ask(open, () => starting.delete(index)),
+      );
     }
     return nextGroup > first;
   }
@@ -191,7 +193,6 @@ export async function collect(
   /** Ends turns side by side; members whose service failed start again or are recorded as such. */
   function endTurns(stopped: readonly { run: Running; stop: TurnRecord['stop'] }[]): void {
     for (const { run, stop } of stopped) {
-      const since = now();
       const work = async (): Promise<void> => {
         try {
           await endTurn(run.member, stop, environment, text, settings);
@@ -201,15 +202,10 @@ export async function collect(
           await recover(run, error);
         }
       };
-      const ended = work()
-        .catch((error: unknown) => {
-          failure ??= { error };
-        })
-        .finally(() => {
-          away.delete(run);
-          noteAnswer(since);
-        });
-      away.set(run, ended);
+      away.set(
+        run,
+        ask(work, () => away.delete(run)),
+      );
     }
   }
 
