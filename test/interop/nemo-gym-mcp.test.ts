@@ -2,13 +2,13 @@
 // on our service.
 import { type ChildProcess, spawn } from 'node:child_process';
 import { fileURLToPath } from 'node:url';
-import { afterAll, beforeAll, describe, expect, it, vi } from 'vitest';
+import { afterAll, beforeAll, describe, expect, it } from 'vitest';
 import { createNemoGymPort } from '../../src/environments/nemo-gym/client.ts';
 import { germanRow } from '../../src/environments/service/german-tasks.ts';
 import { nodeHttp } from '../../src/environments/service/http-node.ts';
 import { serveGerman } from '../../workers/services/german-service.ts';
 import { tasks } from '../wire/support/german.ts';
-import { freePort, pythonWith } from './python-modules.ts';
+import { pythonWith, startServer } from './python-modules.ts';
 
 const withGym = pythonWith(
   'nemo_gym.mcp_auto_exposure',
@@ -25,15 +25,7 @@ describe.skipIf(!withGym)(
     let server: ChildProcess;
     let url: string;
     beforeAll(async () => {
-      const port = await freePort();
-      url = `http://127.0.0.1:${port}`;
-      server = spawn(withGym!, ['nemo_gym_mcp_counter.py', String(port)], { cwd: here, stdio: 'ignore' });
-      const alive = () =>
-        fetch(url).then(
-          (reply) => reply.ok,
-          () => false,
-        );
-      await vi.waitUntil(alive, { timeout: 90_000, interval: 200 });
+      ({ server, url } = await startServer(withGym!, (port) => ['nemo_gym_mcp_counter.py', port], '', 90_000));
     }, 120_000);
     afterAll(() => server.kill('SIGKILL'));
 

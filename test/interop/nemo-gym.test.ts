@@ -1,13 +1,13 @@
 // The nemo-gym package itself: our client drives its counter server, and its data models read what our service sends.
-import { type ChildProcess, spawn, spawnSync } from 'node:child_process';
+import { type ChildProcess, spawnSync } from 'node:child_process';
 import { fileURLToPath } from 'node:url';
-import { afterAll, beforeAll, describe, expect, it, vi } from 'vitest';
+import { afterAll, beforeAll, describe, expect, it } from 'vitest';
 import { createNemoGymPort } from '../../src/environments/nemo-gym/client.ts';
 import { nodeHttp } from '../../src/environments/service/http-node.ts';
 import { serveGerman } from '../../workers/services/german-service.ts';
 import { play, tasks, transcriptOf } from '../wire/support/german.ts';
 import { readTranscript } from '../wire/support/transcript.ts';
-import { freePort, pythonWith } from './python-modules.ts';
+import { pythonWith, startServer } from './python-modules.ts';
 
 const python = pythonWith('nemo_gym.openai_utils', 'resources_servers.example_session_state_mgmt.app');
 const reason = python ? '' : ' (skipped: no Python with nemo-gym; name one in SHADERL_INTEROP_PYTHON)';
@@ -17,15 +17,7 @@ describe.skipIf(!python)(`a resources server of the nemo-gym package${reason}`, 
   let server: ChildProcess;
   let url: string;
   beforeAll(async () => {
-    const port = await freePort();
-    url = `http://127.0.0.1:${port}`;
-    server = spawn(python!, ['nemo_gym_counter.py', String(port)], { cwd: here, stdio: 'ignore' });
-    const alive = () =>
-      fetch(url).then(
-        (reply) => reply.ok,
-        () => false,
-      );
-    await vi.waitUntil(alive, { timeout: 90_000, interval: 200 });
+    ({ server, url } = await startServer(python!, (port) => ['nemo_gym_counter.py', port], '', 90_000));
   }, 120_000);
   afterAll(() => server.kill('SIGKILL'));
 

@@ -1,14 +1,14 @@
 // The OpenEnv package itself: our client drives an environment that it serves, and its client drives our service.
 import { type ChildProcess, spawn } from 'node:child_process';
 import { fileURLToPath } from 'node:url';
-import { afterAll, beforeAll, describe, expect, it, vi } from 'vitest';
+import { afterAll, beforeAll, describe, expect, it } from 'vitest';
 import { createGermanEnvironment } from '../../src/environments/german-environment.ts';
 import { createOpenEnvPort } from '../../src/environments/openenv/client.ts';
 import { nodeHttp } from '../../src/environments/service/http-node.ts';
 import { nodeSocket } from '../../src/environments/service/socket-node.ts';
 import { serveGerman } from '../../workers/services/german-service.ts';
 import { tasks, transcriptOf } from '../wire/support/german.ts';
-import { freePort, pythonWith } from './python-modules.ts';
+import { pythonWith, startServer } from './python-modules.ts';
 
 const python = pythonWith('openenv.core.env_server.http_server', 'fastmcp', 'uvicorn');
 const reason = python ? '' : ' (skipped: no Python with openenv; name one in SHADERL_INTEROP_PYTHON)';
@@ -18,16 +18,12 @@ describe.skipIf(!python)(`an environment served by the OpenEnv package${reason}`
   let server: ChildProcess;
   let url: string;
   beforeAll(async () => {
-    const port = await freePort();
-    url = `http://127.0.0.1:${port}`;
-    const args = ['-m', 'uvicorn', 'openenv_tools:app', '--port', String(port), '--log-level', 'warning'];
-    server = spawn(python!, args, { cwd: here, stdio: 'ignore' });
-    const healthy = () =>
-      fetch(`${url}/health`).then(
-        (reply) => reply.ok,
-        () => false,
-      );
-    await vi.waitUntil(healthy, { timeout: 60_000, interval: 200 });
+    ({ server, url } = await startServer(
+      python!,
+      (port) => ['-m', 'uvicorn', 'openenv_tools:app', '--port', port, '--log-level', 'warning'],
+      '/health',
+      60_000,
+    ));
   }, 90_000);
   afterAll(() => server.kill('SIGKILL'));
 
