@@ -28,11 +28,14 @@ struct Params {
 }
 
 override SOURCE: u32 = 0u;
-override D4: u32 = 32u;  // headDim / 4, for SOURCE 3
+override D4: u32 = 256u;  // headDim / 4 for SOURCE 3, else ROW4
 override ROW4: u32 = 256u;  // k4 to the next multiple of LANES
 
 const LANES = 256u;
 const TOGETHER = 4u;  // outputs of z that are summed at a time
+const WINDOW = 16u;  // chunks of attention whose loads are under way together
+override HEADS = ROW4 / D4;
+override FACTORS = HEADS * WINDOW;
 
 @group(0) @binding(0) var<uniform> p: Params;
 // [rows, xStride4]; SOURCE 3: [rows, heads, chunks, 1 + D4]: (m, l, -, -), then o
@@ -48,6 +51,8 @@ var<workgroup> row: array<vec4<f32>, ROW4>;
 var<workgroup> parts: array<f32, 1024>;  // [TOGETHER, LANES]
 var<workgroup> sums: array<f32, 256>;  // [TOGETHER, 64]
 var<workgroup> topBits: atomic<u32>;
+var<workgroup> factors: array<vec2<f32>, FACTORS>;  // [heads, WINDOW]: a, b
+var<workgroup> inverses: array<f32, HEADS>;  // 1 / l
 
 fn roundHalf(value: f32) -> u32 {
   let bits = bitcast<u32>(value);
@@ -79,35 +84,60 @@ fn dot4(acc: f32, w: vec4<f32>, v: vec4<f32>) -> f32 {
   return fma(w.w, v.w, fma(w.z, v.z, fma(w.y, v.y, fma(w.x, v.x, acc))));
 }
 
-// Quad c of a row of attention.
-fn joined(r: u32, c: u32) -> vec4<f32> {
+// A row of attention to `row`, a window of chunks at a time: a lane a head finds each chunk's factors (a, b), then every
+// lane applies them to its own quads, whose loads are under way together.
+fn join(r: u32, lane: u32) {
   let last = meta_[r].y / 64u;
-  let base = (r * (p.k4 / D4) + c / D4) * p.chunks * (1u + D4);
-  let d = c % D4;
+  let heads = p.k4 / D4;
+  let stride = 1u + D4;
   var m = -1e30;
   var l = 0.0;
-  var o = vec4<f32>(0.0);
-  for (var first = 0u; first <= last; first += 8u) {
-    // Eight chunks are loaded at a time, so that their loads overlap.
-    var states: array<vec4<f32>, 8>;
-    var values: array<vec4<f32>, 8>;
-    for (var i = 0u; i < 8u; i++) {
-      let at = base + min(first + i, last) * (1u + D4);
-      states[i] = x[at];
-      values[i] = x[at + 1u + d];
+  for (var first = 0u; first <= last; first += WINDOW) {
+    if (first > 0u) {
+      workgroupBarrier();
     }
-    for (var i = 0u; i < 8u; i++) {
-      if (first + i <= last) {
-        let top = max(m, states[i].x);
-        let a = exp(m - top);
-        let b = exp(states[i].x - top);
-        l = fma(states[i].y, b, l * a);
-        o = fma(values[i], vec4<f32>(b), o * a);
-        m = top;
+    if (lane < heads) {
+      let from_ = (r * heads + lane) * p.chunks * stride;
+      var states: array<vec4<f32>, WINDOW>;
+      for (var i = 0u; i < WINDOW; i++) {
+        states[i] = x[from_ + min(first + i, last) * stride];
+      }
+      for (var i = 0u; i < WINDOW; i++) {
+        if (first + i <= last) {
+          let top = max(m, states[i].x);
+          let a = exp(m - top);
+          let b = exp(states[i].x - top);
+          l = fma(states[i].y, b, l * a);
+          m = top;
+          factors[lane * WINDOW + i] = vec2<f32>(a, b);
+        }
       }
     }
+    workgroupBarrier();
+    for (var q = lane; q < ROW4; q += LANES) {
+      let c = min(q, p.k4 - 1u);
+      let from_ = (r * heads + c / D4) * p.chunks * stride + 1u + c % D4;
+      var values: array<vec4<f32>, WINDOW>;
+      for (var i = 0u; i < WINDOW; i++) {
+        values[i] = x[from_ + min(first + i, last) * stride];
+      }
+      var o = vec4<f32>(0.0);
+      if (first > 0u) {
+        o = row[q];
+      }
+      for (var i = 0u; i < WINDOW; i++) {
+        if (first + i <= last) {
+          let f = factors[c / D4 * WINDOW + i];
+          o = fma(values[i], vec4<f32>(f.y), o * f.x);
+        }
+      }
+      row[q] = o;
+    }
   }
-  return o * (1.0 / l);
+  if (lane < heads) {
+    inverses[lane] = 1.0 / l;
+  }
+  workgroupBarrier();
 }
 
 // Quad c of four rows of A, from j on; rows past `count` repeat the last.
@@ -158,13 +188,16 @@ fn main(@builtin(workgroup_id) wg: vec3<u32>, @builtin(local_invocation_index) l
     gain0 = gain[min(lane, p.k4 - 1u)];
     gain1 = gain[min(LANES + lane, p.k4 - 1u)];
   }
+  if (SOURCE == 3u) {
+    join(m, lane);
+  }
   var squares = 0.0;
   for (var i = 0u; i < ROW4 / LANES; i++) {
     let c = i * LANES + lane;
     let at = min(c, p.k4 - 1u);
     var v: vec4<f32>;
     if (SOURCE == 3u) {
-      v = joined(m, at);
+      v = row[c] * inverses[at / D4];
     } else {
       v = x[base + at];
     }

@@ -14,7 +14,6 @@ import { matrixMatmulLora, matrixMatmulLoraConstants } from './matrix-matmul-lor
 import { matrixMatmulLow } from './matrix-matmul-low.ts';
 import { matrixMatmulNarrow } from './matrix-matmul-narrow.ts';
 import { packReference } from './matrix-pack.ts';
-import { inPanels } from './matrix-panels.ts';
 import { type LowTile, packedWidth, tallGrid } from './matrix-tiles.ts';
 
 /** One comparison with the tall kernel over all rows. */
@@ -110,8 +109,6 @@ async function layerChecks(
   const z = testValues(rows * width, 43);
   const [zView, b] = [allocate(gpu, 'canonical.z', z.byteLength), allocate(gpu, 'canonical.b', rank4 * columns * 4)];
   upload(gpu, b, testValues(rank4 * columns, 44));
-  const panels = allocate(gpu, 'canonical.panels', w.length * 2);
-  upload(gpu, panels, inPanels(packBf16(w), columns, k));
 
   async function layer(few: FewTile | null, first: number, count: number): Promise<Uint32Array> {
     const packed = packReference(x.subarray(first * k, (first + count) * k), count, k, packedWidth(k));
@@ -135,7 +132,7 @@ async function layerChecks(
       loraScale: 1.5,
     };
     upload(gpu, out!, testValues(rows * columns, 45).subarray(first * columns, (first + count) * columns));
-    const bound = [packedRows!, scales!, few?.panels ? panels : weights!, zView, b, out!];
+    const bound = [packedRows!, scales!, weights!, zView, b, out!];
     if (few) r.dispatch(fewKernel(few), bound, params, fewGrid(few, columns), fewConstants(few, k, rank));
     else r.dispatch(matrixMatmulLora, bound, params, tallGrid(count, columns), matrixMatmulLoraConstants(k, rank));
     r.submit();
@@ -160,6 +157,6 @@ async function layerChecks(
     }
     return results;
   } finally {
-    for (const view of [zView, b, panels]) release(gpu, view);
+    for (const view of [zView, b]) release(gpu, view);
   }
 }

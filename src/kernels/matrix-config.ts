@@ -1,5 +1,6 @@
-// What an adapter offers in subgroup matrices, and the one shape that the family's kernels use.
-// Not a feature request: device.ts opens the device. Invariant: f16 operands with f32 results at 16x16x16, or no family.
+// What an adapter offers in subgroup matrices, and the shapes that the family's kernels use.
+// Not a feature request: device.ts opens the device. Invariant: f16 operands with f32 results at 16x16x16 and, for few
+// rows, 16x8x16, or no family.
 
 /** A subgroup-matrix shape of an adapter. */
 export interface MatrixConfig {
@@ -22,16 +23,22 @@ export function matrixConfigs(adapter: GPUAdapter): MatrixConfig[] {
   }));
 }
 
-/** Whether the family's kernels run: f16 operands, f32 results, 16x16x16, and four subgroups in 128 invocations. */
+/** Workgroup memory of the family's largest kernel, in bytes (matrix-few-64x16x128). */
+export const largestStorage = 43_536;
+
+/** Whether the family's kernels run: f16 operands, f32 results, 16x16x16 and 16x8x16, and subgroups of 32. */
 export function supportsMatrixFamily(adapter: GPUAdapter): boolean {
   const { subgroupMinSize, subgroupMaxSize } = adapter.info;
+  const offers = (N: number) =>
+    matrixConfigs(adapter).some(
+      (c) => c.componentType === 'f16' && c.resultComponentType === 'f32' && c.M === 16 && c.N === N && c.K === 16,
+    );
   return (
     adapter.features.has('shader-f16') &&
     subgroupMinSize === 32 &&
     subgroupMaxSize === 32 &&
-    adapter.limits.maxComputeWorkgroupStorageSize >= 33_280 &&
-    matrixConfigs(adapter).some(
-      (c) => c.componentType === 'f16' && c.resultComponentType === 'f32' && c.M === 16 && c.N === 16 && c.K === 16,
-    )
+    adapter.limits.maxComputeWorkgroupStorageSize >= largestStorage &&
+    offers(16) &&
+    offers(8)
   );
 }

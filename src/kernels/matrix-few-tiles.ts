@@ -6,93 +6,81 @@ import { ceilDiv } from '../gpu/kernel.ts';
 export interface FewTile {
   /** The shader's name after `matrix-few-`. */
   readonly name: string;
-  /** Lanes of a workgroup. */
-  readonly threads: number;
+  /** Subgroups of 32 lanes in a workgroup. */
+  readonly subgroups: 2 | 4 | 8;
   /** Outputs of a workgroup: rows at most, columns. */
-  readonly rows: 4 | 16 | 64;
-  readonly columns: 8 | 16 | 32 | 64;
-  /** Terms staged at a time, and how many such panels a lane loads before it stores the first. */
+  readonly rows: 8 | 16 | 64;
+  readonly columns: 16 | 32 | 64;
+  /** Terms of a stage, and how many stages' loads are on the way while as many are multiplied. */
   readonly panel: number;
-  readonly ahead: number;
-  /** Copies of the staged panel. */
-  readonly buffers: 1 | 2;
-  /** Groups of lanes that load panels in turn; 1: all lanes load each panel. */
-  readonly turns: number;
-  /** Accumulators of a subgroup that multiplies, one below the other. */
-  readonly blocks: 1 | 2;
-  /** Whether it reads the weights in panels, as `matrix-panels` writes them: [columns / 8, k / 256, 8, 256]. */
-  readonly panels?: true;
+  readonly ahead: 1 | 2 | 4;
+  /** Accumulators of a subgroup that multiplies: blocks of rows, one below the other. */
+  readonly down: 1 | 2 | 4;
+  /** Whether LoRA's operands are fetched before the weights or beside them; which is faster depends on the shape. */
+  readonly lora: 'first' | 'late';
 }
 
-const tile = (name: string, rest: Omit<FewTile, 'name'>): FewTile => ({ name, ...rest });
+/** Stages in one round of a tile's loop. */
+export function stagesOf({ ahead }: FewTile): number {
+  return Math.max(ahead, 2);
+}
 
-/** Rows of W and terms of a panel. */
-export const panelRows = 8;
-export const panelTerms = 256;
+type Rest = Partial<Pick<FewTile, 'down' | 'lora'>>;
 
-const inPanels = {
-  threads: 256,
-  columns: panelRows,
-  panel: panelTerms,
-  ahead: 2,
-  buffers: 2,
-  turns: 1,
-  blocks: 1,
-} as const;
+function tile(
+  subgroups: FewTile['subgroups'],
+  [rows, columns, panel]: [FewTile['rows'], FewTile['columns'], number],
+  ahead: FewTile['ahead'],
+  { down = 1, lora = 'first' }: Rest = {},
+): FewTile {
+  const name = `${rows}x${columns}x${panel}${lora === 'late' ? '-late' : ''}`;
+  return { name, subgroups, rows, columns, panel, ahead, down, lora };
+}
+
+const late = { lora: 'late' } as const;
 
 export const fewTiles = [
-  tile('4x8', { ...inPanels, rows: 4, panels: true }),
-  tile('16x16', { threads: 256, rows: 16, columns: 16, panel: 256, ahead: 4, buffers: 2, turns: 1, blocks: 1 }),
-  tile('16x32', { threads: 128, rows: 16, columns: 32, panel: 128, ahead: 1, buffers: 1, turns: 1, blocks: 1 }),
-  tile('16x32-turns', { threads: 256, rows: 16, columns: 32, panel: 128, ahead: 1, buffers: 2, turns: 2, blocks: 1 }),
-  tile('16x32-short', { threads: 128, rows: 16, columns: 32, panel: 64, ahead: 1, buffers: 1, turns: 1, blocks: 1 }),
-  tile('64x16', { threads: 512, rows: 64, columns: 16, panel: 256, ahead: 1, buffers: 1, turns: 1, blocks: 1 }),
-  tile('64x16-short', { threads: 256, rows: 64, columns: 16, panel: 128, ahead: 1, buffers: 1, turns: 1, blocks: 1 }),
-  tile('64x32', { threads: 128, rows: 64, columns: 32, panel: 64, ahead: 1, buffers: 1, turns: 1, blocks: 2 }),
-] as const;
-
-export type FewTileName = (typeof fewTiles)[number]['name'];
+  tile(8, [8, 16, 256], 2),
+  tile(8, [8, 16, 256], 2, late),
+  tile(4, [8, 16, 128], 2),
+  tile(4, [8, 16, 128], 2, late),
+  tile(4, [8, 32, 32], 1),
+  tile(8, [16, 16, 256], 2),
+  tile(8, [16, 16, 256], 2, late),
+  tile(4, [16, 16, 128], 2),
+  tile(8, [16, 32, 128], 2),
+  tile(4, [16, 32, 32], 1),
+  tile(8, [64, 16, 128], 2, { down: 2 }),
+  tile(8, [64, 32, 64], 2, { down: 2 }),
+  tile(4, [64, 32, 32], 1, { down: 2 }),
+] as const satisfies readonly FewTile[];
 
 /** Terms of one round of a tile's loop: k must be a multiple. */
 export function roundOf(few: FewTile): number {
-  return few.panel * Math.max(few.ahead, few.turns);
+  return few.panel * stagesOf(few);
 }
 
 /** The largest number of rows that these kernels take. */
 export const mostFewRows = 64;
 
-/**
- * Whether products of few rows by a matrix of `columns` rows and `k` terms read it in panels: small ones, whose rows are
- * too few to keep the device busy sixteen at a time. Measured: docs/LOG.md.
- */
-export function wantsPanels(columns: number, k: number): boolean {
-  return columns <= 2048 && columns % panelRows === 0 && k % (panelTerms * inPanels.ahead) === 0;
-}
+/** Tiles in the order of preference: for few columns, for more, and for many. */
+const preferred: Record<FewTile['rows'], (columns: number, k: number) => string[]> = {
+  8: (columns, k) =>
+    columns <= 3072
+      ? [k <= 2048 ? '8x16x256' : '8x16x256-late', '8x16x128', '8x32x32']
+      : [columns <= 6144 ? '8x16x128' : '8x16x128-late', '8x32x32'],
+  16: (columns, k) =>
+    columns <= 3072
+      ? [k <= 2048 ? '16x16x256' : '16x16x256-late', '16x16x128', '16x32x32']
+      : [columns <= 6144 ? '16x16x128' : '16x32x128', '16x32x32'],
+  64: (columns) => (columns <= 3072 ? ['64x16x128', '64x32x64', '64x32x32'] : ['64x32x64', '64x32x32']),
+};
 
-/**
- * The tile for at most 64 rows, `columns` rows of W and `k` (a multiple of 64) terms.
- * `panels`: the weights are there in panels, too (`wantsPanels`).
- */
-export function fewTile(rows: number, columns: number, k: number, panels: boolean): FewTile {
-  if (panels && rows <= 4) return byName('4x8');
-  const order: FewTileName[] =
-    rows <= 16
-      ? columns <= 2048
-        ? ['16x16', '16x32-turns', '16x32', '16x32-short']
-        : columns <= 6144
-          ? ['16x32-turns', '16x32', '16x32-short']
-          : ['16x32', '16x32-short']
-      : columns <= 2048
-        ? ['64x16', '64x16-short', '64x32']
-        : columns <= 6144
-          ? ['64x16-short', '64x32']
-          : ['64x32'];
-  const name = order.find((candidate) => k % roundOf(byName(candidate)) === 0)!;
-  return byName(name);
-}
-
-function byName(name: FewTileName): FewTile {
-  return fewTiles.find((candidate) => candidate.name === name)!;
+/** The tile for at most 64 rows, `columns` rows of W and `k` (a multiple of 64) terms. */
+export function fewTile(rows: number, columns: number, k: number): FewTile {
+  const names = preferred[rows <= 8 ? 8 : rows <= 16 ? 16 : 64](columns, k);
+  const tiles = names.map((name) => fewTiles.find((few) => few.name === name)!);
+  return tiles.find((few) => k % roundOf(few) === 0)!;
 }
 
 /** Grid of a tile over `columns` columns; all rows are one workgroup's. */

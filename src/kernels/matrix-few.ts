@@ -3,7 +3,6 @@
 import { constantsOnce, type KernelCase, type QualifiedKernel } from '../gpu/kernel.ts';
 import { type FewTile, fewGrid, fewTiles, roundOf } from './matrix-few-tiles.ts';
 import { loraProductCase, matrixMatmulLora } from './matrix-matmul-lora.ts';
-import { inPanels } from './matrix-panels.ts';
 
 /** Pipeline constants of a tile for a sum of `k` terms and a stored rank, a multiple of four; rank 0: no LoRA term. */
 export function fewConstants(few: FewTile, k: number, rank: number) {
@@ -15,25 +14,16 @@ const once = constantsOnce<string>();
 function casesOf(few: FewTile): KernelCase[] {
   const round = roundOf(few);
   const half = few.rows / 2;
-  const run = (rows: number, columns: number, k: number, mode: number, rank: number, splits: number[]) => {
-    const made = loraProductCase(rows, columns, k, mode, rank, splits);
-    const w = made.inputs['w'] as Uint32Array<ArrayBuffer>;
-    const inputs = few.panels ? { ...made.inputs, w: inPanels(w, columns, k) } : made.inputs;
-    return { ...made, inputs, constants: fewConstants(few, k, rank), grid: fewGrid(few, columns) };
-  };
-  if (few.panels) {
-    return [
-      run(1, 8, round, 0, 0, []),
-      run(few.rows, 24, round, 2, 16, [8]),
-      run(half + 1, 40, 2 * round, 0, 4, [8, 28]),
-      run(half, 16, round, 2, 0, []),
-    ];
-  }
+  const run = (rows: number, columns: number, k: number, mode: number, rank: number, splits: number[]) => ({
+    ...loraProductCase(rows, columns, k, mode, rank, splits),
+    constants: fewConstants(few, k, rank),
+    grid: fewGrid(few, columns),
+  });
   return [
     run(1, few.columns, round, 0, 0, []),
     run(few.rows, 2 * few.columns + 4, round, 2, 16, [few.columns]),
     run(half + 1, 3 * few.columns - 4, 2 * round, 0, 4, [8, few.columns + 4]),
-    run(half - 1, few.columns + 3, round, 2, 0, []),
+    run(half - 1, few.columns + 3, 3 * round, 2, 0, []),
   ];
 }
 

@@ -22,7 +22,6 @@ import { matrixMatmulNarrow } from './matrix-matmul-narrow.ts';
 import { matrixMatmulNn } from './matrix-matmul-nn.ts';
 import { matrixMatmulNnLora } from './matrix-matmul-nn-lora.ts';
 import { matrixPack } from './matrix-pack.ts';
-import { matrixPanels } from './matrix-panels.ts';
 import { matrixPlain } from './matrix-plain.ts';
 import { matrixPlainNn } from './matrix-plain-nn.ts';
 import { matrixRows } from './matrix-rows.ts';
@@ -32,7 +31,6 @@ import { orderedSum } from './ordered-sum.ts';
 export const matrixKernels: readonly QualifiedKernel[] = [
   matrixWeightScan,
   matrixPack,
-  matrixPanels,
   matrixRows,
   matrixMatmul,
   matrixMatmulLow,

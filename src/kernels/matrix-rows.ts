@@ -22,10 +22,12 @@ function perGroup(rows: number, width: number): number {
   return rows > 64 ? Math.max(width, 1) : 4;
 }
 
-function launch(source: Source, rows: number, k4: number, width: number, each: number, headDim = 128) {
+/** `headDim`: of the heads that a row is joined from; other sources keep no factors of chunks. */
+function launch(source: Source, rows: number, k4: number, width: number, each: number, headDim: number | undefined) {
+  const row4 = ceilDiv(k4, 256) * 256;
   return {
     grid: [rows, Math.max(1, ceilDiv(width, each)), 1] as const,
-    constants: constantsOf(source, ceilDiv(k4, 256) * 256, headDim / 4),
+    constants: constantsOf(source, row4, headDim ? headDim / 4 : row4),
   };
 }
 
@@ -126,7 +128,7 @@ function makeCase(given: CaseRows, width: number, each: number): KernelCase {
       zBounds[m * zStride + j] = bound + 1e-37;
     }
   }
-  const { grid, constants } = launch(source, rows, k4, width, each, headDim);
+  const { grid, constants } = launch(source, rows, k4, width, each, source === 'joined' ? headDim : undefined);
   const swiglu = source === 'swiglu';
   return {
     name: `${source} ${rows}x${columns}, z ${width} by ${each}`,
@@ -159,6 +161,21 @@ function makeCase(given: CaseRows, width: number, each: number): KernelCase {
   };
 }
 
+/** The last has more chunks than are joined at a time. */
+const joinedShapes: CachedShape[] = [
+  ...decodeShapes,
+  {
+    heads: 3,
+    kvHeads: 1,
+    headDim: 16,
+    places: [
+      [0, 1100],
+      [1, 1023],
+      [2, 40],
+    ],
+  },
+];
+
 export const matrixRows: QualifiedKernel = {
   name: 'matrix-rows',
   bindings: [
@@ -183,7 +200,7 @@ export const matrixRows: QualifiedKernel = {
     ['chunks', 'u32'],
     ['eps', 'f32'],
   ],
-  constants: { SOURCE: 0, ROW4: 256, D4: 32 },
+  constants: { SOURCE: 0, ROW4: 256, D4: 256 },
   cases: () => [
     makeCase(caseRows('plain', 3, 258), 0, 8),
     makeCase(caseRows('plain', 2, 1030), 5, 4),
@@ -192,13 +209,18 @@ export const matrixRows: QualifiedKernel = {
     makeCase(caseRows('norm', 3, 260), 48, 48),
     makeCase(caseRows('swiglu', 2, 96), 20, 8),
     makeCase(caseRows('swiglu', 3, 1280), 16, 16),
-    ...decodeShapes.map((shape, i) => makeCase(joinedRows(shape), i === 0 ? 0 : 12 + i, 4)),
+    ...joinedShapes.map((shape, i) => makeCase(joinedRows(shape), i === 0 ? 0 : 12 + i, 4)),
   ],
 };
 
-/** Bytes of workgroup memory for rows of a width. */
-export function rowsStorage(columns: number): number {
-  return ceilDiv(columns, 1024) * 256 * 16 + 5 * 1024 + 16;
+/** Chunks of attention that are joined at a time; the shader's WINDOW. */
+const joinedAtOnce = 16;
+
+/** Bytes of workgroup memory for rows of a width; `headDim`: of the heads that they are joined from. */
+export function rowsStorage(columns: number, headDim?: number): number {
+  const row4 = ceilDiv(columns, 1024) * 256;
+  const heads = headDim ? Math.floor((row4 * 4) / headDim) : 1;
+  return row4 * 16 + 5 * 1024 + 16 + heads * (joinedAtOnce * 8 + 4);
 }
 
 export interface RowsShape {
@@ -237,7 +259,7 @@ export function recordRows(
   const width = lora?.width ?? 0;
   const each = perGroup(rows, width);
   const { grid, constants } = launch(source, rows, k4, width, each, join?.headDim);
-  const bytes = rowsStorage(columns);
+  const bytes = rowsStorage(columns, join?.headDim);
   const room = r.workgroupBytes;
   if (bytes > room) {
     const message = `packing rows of ${columns}: they need ${bytes} bytes of workgroup memory, the adapter has ${room}; use the family portable.`;

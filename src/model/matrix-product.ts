@@ -67,8 +67,7 @@ export function recordProduct(
   } else if (rows > mostFewRows) {
     r.dispatch(matrixMatmulLora, views, params, tallGrid(rows, columns), matrixMatmulLoraConstants(k, rank));
   } else {
-    const few = fewTile(rows, columns, k, operand.panels !== null);
-    const read = few.panels ? operand.panels! : views[2];
-    r.dispatch(fewKernel(few), views.with(2, read), params, fewGrid(few, columns), fewConstants(few, k, rank));
+    const few = fewTile(rows, columns, k);
+    r.dispatch(fewKernel(few), views, params, fewGrid(few, columns), fewConstants(few, k, rank));
   }
 }

@@ -1,14 +1,12 @@
-// What a bf16 matrix needs to serve the subgroup-matrix products: a power-of-two scale, found on the device, room for
-// packed activations, and, for small matrices, the weights once more in panels. They stay packed bf16 everywhere.
+// What a bf16 matrix needs to serve the subgroup-matrix products: a power-of-two scale, found on the device, and room for
+// packed activations. The weights stay packed bf16.
 // Invariant: the scale depends on the matrix alone, and elements that f16 cannot hold exactly under it are counted and
 // reported.
 import { allocate, readU32, release, subview, type View } from '../gpu/buffers.ts';
 import type { Gpu } from '../gpu/device.ts';
 import { ceilDiv, padded } from '../gpu/kernel.ts';
 import { createRecorder, type Recorder } from '../gpu/recorder.ts';
-import { panelTerms, wantsPanels } from '../kernels/matrix-few-tiles.ts';
 import { matrixFeature } from '../kernels/matrix-index.ts';
-import { matrixPanels, panelsGrid } from '../kernels/matrix-panels.ts';
 import { rowsStorage } from '../kernels/matrix-rows.ts';
 import { matrixWidth, tallTile } from '../kernels/matrix-tiles.ts';
 import { matrixWeightScan, shiftBias } from '../kernels/matrix-weight-scan.ts';
@@ -27,8 +25,6 @@ export interface MatrixOperand {
   scale: number;
   /** The device has no subgroup matrices: products in the plain kernels, for tests. */
   emulated: boolean;
-  /** The weights in panels (`matrix-panels`), for products of few rows; null where those read them by rows. */
-  panels: View | null;
   /** Buffers for `rows` packed rows of `width` elements; the same ones until a product needs larger ones. */
   scratch(r: Recorder, rows: number, width: number): PackedScratch;
 }
@@ -60,11 +56,12 @@ export function matrixOperand(weight: GpuMatrix): MatrixOperand | undefined {
 export function runsFused(gpu: Gpu, model: GpuModel): boolean {
   const { headDim, hiddenSize, intermediateSize, heads, kvHeads } = model.architecture;
   const widest = Math.max(hiddenSize, intermediateSize, heads * headDim);
+  const room = gpu.identity.limits.maxComputeWorkgroupStorageSize;
   return (
     headDim % 16 === 0 &&
     headDim <= 128 &&
     heads / kvHeads <= 8 &&
-    rowsStorage(widest) <= gpu.identity.limits.maxComputeWorkgroupStorageSize &&
+    Math.max(rowsStorage(widest), rowsStorage(heads * headDim, headDim)) <= room &&
     model.layers.every(({ groups }) =>
       groupNames.every((name) => operands.has(groups[name].weight) && groups[name].weight.parts.length === 1),
     )
@@ -98,21 +95,6 @@ function createScratch(gpu: Gpu, kept: View[]): MatrixOperand['scratch'] {
     byRecorder.set(r, made);
     return made;
   };
-}
-
-/** Records the copy of a matrix in panels, if its products of few rows read one. The head's products do not. */
-function panelsOf(gpu: Gpu, r: Recorder, name: string, weight: GpuMatrix, kept: View[]): View | null {
-  const { rows, columns: k, parts } = weight;
-  if (name === headName || parts.length > 1 || !wantsPanels(rows, k)) return null;
-  const view = allocate(gpu, 'matrix.panels', rows * k * 2);
-  kept.push(view);
-  r.dispatch(
-    matrixPanels,
-    [parts[0]!.view, view],
-    { quads: (rows * k) / 8, panels: k / panelTerms },
-    panelsGrid(rows, k),
-  );
-  return view;
 }
 
 const headName = 'head';
@@ -188,8 +170,7 @@ export async function prepareMatrices(
       }
       // The largest weight comes into [2^14, 2^15); a factor must be an f32, and so must its inverse.
       const shift = tops[i] === 0 ? 0 : Math.min(126, 14 - (exponent - 127));
-      const panels = emulate ? null : panelsOf(gpu, r, name, weight, kept);
-      operands.set(weight, { scale: 2 ** shift, emulated: emulate, panels, scratch });
+      operands.set(weight, { scale: 2 ** shift, emulated: emulate, scratch });
       scan(i, true, shift);
     }
     for (const [i, inexact] of (await read(1)).entries()) {

@@ -84,7 +84,6 @@ async function runBackward(widths: readonly number[]) {
   const operand: MatrixOperand = {
     scale: testWeightScale(w),
     emulated: true,
-    panels: null,
     scratch: () => {
       throw new Error('not used');
     },

@@ -1,7 +1,8 @@
 // The shaders that a template writes are what the template writes.
 import { expect, test } from 'vitest';
 import { loadWgsl } from '../../src/gpu/wgsl-node.ts';
-import { fewTile, fewTiles, roundOf, wantsPanels } from '../../src/kernels/matrix-few-tiles.ts';
+import { largestStorage } from '../../src/kernels/matrix-config.ts';
+import { fewTile, fewTiles, roundOf } from '../../src/kernels/matrix-few-tiles.ts';
 import { fewShader } from '../../tools/matrix-few/template.ts';
 
 test.each(fewTiles)('shaders/matrix-few-$name.wgsl is the text of its template', (tile) => {
@@ -9,16 +10,18 @@ test.each(fewTiles)('shaders/matrix-few-$name.wgsl is the text of its template',
 });
 
 test('every product of few rows has a tile that its sum fits', () => {
-  for (const rows of [1, 4, 5, 16, 17, 64]) {
+  for (const rows of [1, 4, 5, 8, 9, 16, 17, 64]) {
     for (const columns of [64, 2048, 4096, 12_288]) {
       for (let k = 64; k <= 12_288; k += 64) {
-        for (const panels of wantsPanels(columns, k) ? [false, true] : [false]) {
-          const tile = fewTile(rows, columns, k, panels);
-          expect(k % roundOf(tile)).toBe(0);
-          expect(tile.rows).toBeGreaterThanOrEqual(rows);
-          if (tile.panels) expect(panels && columns % tile.columns === 0).toBe(true);
-        }
+        const tile = fewTile(rows, columns, k);
+        expect(k % roundOf(tile)).toBe(0);
+        expect(tile.rows).toBeGreaterThanOrEqual(rows);
       }
     }
   }
+});
+
+test('the largest tile is what an adapter of the family must have room for', () => {
+  const sizes = fewTiles.map((tile) => Number(/array<vec4<u32>, (\d+)>/.exec(fewShader(tile))![1]) * 16 + 16);
+  expect(Math.max(...sizes)).toBe(largestStorage);
 });
