@@ -40,3 +40,24 @@ export function bitsSettings(parameters: number, software: boolean): BenchSettin
   const settings = settingsFor(parameters, software);
   return { ...settings, newTokens: Math.min(settings.newTokens, 16) };
 }
+
+/** Sizes of the comparison of sampled tokens between passes. */
+export interface TokenSettings {
+  batches: readonly number[];
+  /** Shortest (at least 2) and longest prompt. */
+  promptTokens: readonly [shortest: number, longest: number];
+  /** New tokens of a member: from half of this to one and a half. */
+  newTokens: number;
+  /** Members of small batches sample more, so that a batch has about as many tokens as this. */
+  batchTokens: number;
+  rank: number;
+}
+
+/** The sizes for a model of some parameters: more than 2,100 tokens in batches of 16 and 64. */
+export function tokenSettings(parameters: number, software: boolean): TokenSettings {
+  const { rank } = settingsFor(parameters, software);
+  const batches = [1, 3, 4, 16, 64];
+  if (!software) return { batches, promptTokens: [20, 400], newTokens: 32, batchTokens: 512, rank };
+  if (parameters < 20e6) return { batches, promptTokens: [5, 210], newTokens: 32, batchTokens: 320, rank };
+  return { batches, promptTokens: [3, 24], newTokens: 20, batchTokens: 60, rank };
+}

@@ -9,7 +9,7 @@ import { adamwDefaults } from '../src/kernels/adamw-reference.ts';
 import { lossDefaults } from '../src/kernels/loss-terms.ts';
 import { DeviceError, KernelError } from '../src/lib/errors.ts';
 import { adapterLayout } from '../src/model/adapter-gpu.ts';
-import { initAdapter, type LoraConfig } from '../src/model/lora.ts';
+import { type Adapter, initAdapter, type LoraConfig } from '../src/model/lora.ts';
 import type { GpuModel } from '../src/model/weights.ts';
 import type { TrainSequence } from '../src/rollout/pack.ts';
 import { createSampler, type Sampler, type SamplerShape } from '../src/rollout/sampler.ts';
@@ -65,12 +65,15 @@ export interface Continuation {
 const token = (vocabulary: number, i: number) => (i * 7919 + 17) % vocabulary;
 
 /** `count` token ids that differ from one `salt` to the next. */
-function tokensFrom(vocabulary: number, salt: number, count: number): number[] {
+export function tokensFrom(vocabulary: number, salt: number, count: number): number[] {
   return Array.from({ length: count }, (_, t) => token(vocabulary, t * 3 + salt));
 }
 
 /** A sampler with the trainer's adapter in use. */
-export function samplerOf({ gpu, model, trainer }: Bench, shape: SamplerShape): Sampler {
+export function samplerOf(
+  { gpu, model, trainer }: Pick<Bench, 'gpu' | 'model' | 'trainer'>,
+  shape: SamplerShape,
+): Sampler {
   const made = createSampler(gpu, model, shape, sampling, model.architecture.vocabSize, trainer.adapter.layout);
   made.use(trainer.adapter);
   return made;
@@ -191,8 +194,14 @@ export async function measurePrefill(bench: Bench) {
   }
 }
 
-/** A trainer with a fresh adapter on every linear layer. One group is one micro-batch. */
-export function makeTrainer(gpu: Gpu, model: GpuModel, lora: LoraConfig, settings: BenchSettings): Trainer {
+/** A trainer with a fresh adapter on every linear layer, or the one given. One group is one micro-batch. */
+export function makeTrainer(
+  gpu: Gpu,
+  model: GpuModel,
+  lora: LoraConfig,
+  settings: Pick<BenchSettings, 'group' | 'promptTokens' | 'newTokens'>,
+  initial?: Adapter,
+): Trainer {
   const { group, promptTokens, newTokens } = settings;
   const length = promptTokens + newTokens;
   const { architecture } = model;
@@ -200,7 +209,7 @@ export function makeTrainer(gpu: Gpu, model: GpuModel, lora: LoraConfig, setting
     gpu,
     model,
     adapterLayout(architecture, lora),
-    initAdapter(architecture, lora, 1),
+    initial ?? initAdapter(architecture, lora, 1),
     { rows: group * length, sequences: group, length },
     {
       loss: { ...lossDefaults, beta: 0.1, maskTruncated: false, maxCompletionLength: newTokens },

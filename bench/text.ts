@@ -1,6 +1,7 @@
 // The bench's results as text for a terminal. Not a report: the JSON is the record.
 import { factLines, textTable } from '../cli/table.ts';
-import type { BitsResult } from './bits.ts';
+import { type BitsResult, sameBits } from './bits.ts';
+import { sameTokens, type TokenComparison } from './compare-tokens.ts';
 import type { PeerResults } from './peers/run.ts';
 import type { BenchResult } from './run.ts';
 
@@ -149,8 +150,22 @@ export function benchText(result: BenchResult, peers: PeerResults | null): strin
   ].join('\n\n');
 }
 
-/** The hashes of every run, and whether they are the same. */
-export function bitsText({ steps, family, shape, runs, equal }: BitsResult): string {
+function tokenTable(comparison: readonly TokenComparison[]): string {
+  const header = ['batch', 'members', 'tokens', 'at full batch', 'reference', 'trainer', 'earlier batch'];
+  const rows = comparison.map(({ batch, members, tokens, fullTokens, reference, trainer, earlier }) => [
+    ...[batch, members, tokens, fullTokens].map(String),
+    ...[reference, trainer].map(({ logprobs, entropies }) => `${logprobs}, ${entropies}`),
+    `${earlier.differ} of ${earlier.tokens}`,
+  ]);
+  return textTable(header, rows, [0, 1, 2, 3, 4, 5, 6]);
+}
+
+/** What differs between passes by batch, the hashes of every run, and whether all is the same. */
+export function bitsText({ steps, family, shape, runs, comparison }: BitsResult): string {
+  const tokens = comparison.reduce((sum, batch) => sum + batch.tokens, 0);
+  const passes = sameTokens(comparison)
+    ? `the same log-probs and entropies of ${tokens} sampled tokens in sampler, reference pass and trainer's pass`
+    : `DIFFERENT: of ${tokens} sampled tokens, not all have the same log-prob and entropy in every pass`;
   const rows = runs.map((run) => [
     onOff(run.robustness),
     onOff(run.tracing),
@@ -158,8 +173,11 @@ export function bitsText({ steps, family, shape, runs, equal }: BitsResult): str
     String(run.logprobMismatches),
   ]);
   const header = ['robustness', 'tracing', 'tokens', 'adapter', 'moments', 'log-probs that differ'];
-  const verdict = equal
+  const verdict = sameBits(runs)
     ? `the same bytes after ${steps} steps in all ${runs.length} runs`
     : `DIFFERENT: ${steps} steps did not end in the same bytes`;
-  return `${shape}, family ${family}: ${verdict} (SHA-256, first 16 digits)\n${textTable(header, rows, [5])}`;
+  return [
+    `${shape}, family ${family}: ${passes} (by batch: log-probs, entropies that differ)\n${tokenTable(comparison)}`,
+    `${shape}, family ${family}: ${verdict} (SHA-256, first 16 digits)\n${textTable(header, rows, [5])}`,
+  ].join('\n\n');
 }

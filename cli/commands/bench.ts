@@ -60,20 +60,25 @@ async function chooseFamily(wanted: KernelFamily | undefined) {
   return { family, reason: why, timestamps, software: report.identity.software };
 }
 
-/** The bits of some training steps in four processes; exit code 1 if they differ. */
+/** The bits of sampled tokens in every pass and of training steps in four processes; exit code 1 if any differ. */
 async function checkBits(session: Session, options: BenchCommandOptions): Promise<void> {
   const { compareBits } = await import('../../bench/bits.ts');
   const { openShape } = await import('../../bench/models.ts');
   const { parametersOf } = await import('../../bench/run.ts');
-  const { bitsSettings } = await import('../../bench/settings.ts');
+  const { bitsSettings, tokenSettings: tokenSettingsFor } = await import('../../bench/settings.ts');
   const { bitsText } = await import('../../bench/text.ts');
   const { openModelFiles } = await import('../../src/model/model-files.ts');
   const { shape } = options;
   const { family, timestamps, software } = await chooseFamily(options.family);
   const { architecture } = await openModelFiles(openShape(shape).source);
   const steps = typeof options.bits === 'number' ? options.bits : bitsSteps;
-  const settings = bitsSettings(parametersOf(architecture), software);
-  const order = { shape, family, steps, settings };
+  const parameters = parametersOf(architecture);
+  const settings = bitsSettings(parameters, software);
+  const tokenSettings = {
+    ...tokenSettingsFor(parameters, software),
+    ...(options.batch ? { batches: options.batch } : {}),
+  };
+  const order = { shape, family, tokenSettings, steps, settings };
   const result = await compareBits(order, timestamps, (text) => session.progress.update(text));
   session.result(result, bitsText(result));
   if (!result.equal) session.fail(1);
@@ -162,14 +167,16 @@ export function addBench(program: Command, openSession: OpenSession): void {
       'a whole GRPO step, the GPU time of each kernel, and the time from the start of a process to its first token. ' +
       'Named shapes have random weights. Several contexts give the growth of decoding with the context. On software ' +
       'adapters the sizes are small. --peer also times tfjs (products, same adapter) and transformers + peft (whole ' +
-      'step) where $SHADERL_PYTHON or python3 has them. --bits measures nothing: it runs the same training steps in ' +
-      'four processes, with robustness and tracing on and off, and exits with 1 if they do not end in the same bytes.',
+      'step) where $SHADERL_PYTHON or python3 has them. --bits measures nothing: it samples in batches of 1, 3, 4, 16 ' +
+      'and 64 (or --batch), slots refilled as members end, and compares the log-prob and entropy of every token with ' +
+      "those of a reference pass and of the trainer's pass; then it runs the same training steps in four processes, " +
+      'with robustness and tracing on and off. It exits with 1 if one bit differs.',
     examples: [
       'shaderl bench',
       'shaderl bench --shape qwen3-1.7b --peer plain,det,compiled --json',
       'shaderl bench --shape qwen3-1.7b --batch 1,4,64 --context 256,512,1024,2048',
       'shaderl bench --trace trace.json',
-      'shaderl bench --bits 10',
+      'shaderl bench --shape qwen3-1.7b --bits 10',
     ],
   })
     .option('--shape <shape>', 'qwen3-0.6b, qwen3-1.7b, qwen3-4b, embedded, or a checkpoint folder', 'embedded')
@@ -180,7 +187,7 @@ export function addBench(program: Command, openSession: OpenSession): void {
       ]),
     )
     .addOption(new Option('--robustness <state>', 'index checks in shaders').choices(['on', 'off']).default('on'))
-    .option('--batch <list>', 'batch sizes of decoding, separated by commas', parseCounts)
+    .option('--batch <list>', 'batch sizes of decoding, or of --bits, separated by commas', parseCounts)
     .option('--context <list>', 'contexts of decoding, separated by commas', parseCounts)
     .option('--trace <file>', 'write the GPU time of every dispatch in the Chrome trace format')
     .option(
@@ -194,7 +201,11 @@ export function addBench(program: Command, openSession: OpenSession): void {
         integer: true,
       }),
     )
-    .option('--bits [steps]', `compare the bits of training steps instead (default: ${bitsSteps})`, parseSteps)
+    .option(
+      '--bits [steps]',
+      `compare bits instead: of sampled tokens, and of so many training steps (default: ${bitsSteps})`,
+      parseSteps,
+    )
     .action(async (options: BenchCommandOptions) => {
       const session = openSession(options);
       await (options.bits ? checkBits : runAll)(session, options);

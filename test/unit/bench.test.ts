@@ -1,11 +1,12 @@
 import { describe, expect, test } from 'vitest';
-import { sameBits } from '../../bench/bits.ts';
+import { type BitsResult, sameBits } from '../../bench/bits.ts';
+import { sameTokens, type TokenComparison } from '../../bench/compare-tokens.ts';
 import { growthOf } from '../../bench/cost.ts';
 import { namedShapes, randomSource } from '../../bench/models.ts';
 import { peerShapes } from '../../bench/peers/run.ts';
 import type { BenchResult } from '../../bench/run.ts';
-import { settingsFor } from '../../bench/settings.ts';
-import { benchText } from '../../bench/text.ts';
+import { settingsFor, tokenSettings } from '../../bench/settings.ts';
+import { benchText, bitsText } from '../../bench/text.ts';
 import { chromeTrace, type Span, summarise } from '../../src/gpu/timing.ts';
 import { decodeToF32 } from '../../src/lib/half.ts';
 import { type ModelFiles, openModelFiles } from '../../src/model/model-files.ts';
@@ -198,5 +199,42 @@ describe('the bench', () => {
     expect(sameBits([run, { ...run }])).toBe(true);
     for (const change of [{ tokens: 'x' }, { adapter: 'x' }, { moments: 'x' }, { logprobMismatches: 1 }])
       expect(sameBits([run, { ...run, ...change }])).toBe(false);
+  });
+
+  test('says that sampled tokens differ if one log-prob, entropy or draw does, or none was compared', () => {
+    const none = { logprobs: 0, entropies: 0 };
+    const batch: TokenComparison = {
+      ...{ batch: 16, members: 25, tokens: 892, fullTokens: 528 },
+      ...{ reference: none, trainer: none, earlier: { tokens: 289, differ: 0 } },
+    };
+    expect(sameTokens([batch, { ...batch, batch: 64 }])).toBe(true);
+    const changes: Partial<TokenComparison>[] = [
+      { reference: { logprobs: 1, entropies: 0 } },
+      { reference: { logprobs: 0, entropies: 1 } },
+      { trainer: { logprobs: 1, entropies: 0 } },
+      { trainer: { logprobs: 0, entropies: 1 } },
+      { earlier: { tokens: 289, differ: 1 } },
+      { tokens: 0 },
+    ];
+    for (const change of changes) expect(sameTokens([batch, { ...batch, ...change }])).toBe(false);
+    expect(sameTokens([])).toBe(false);
+    const run = { robustness: true, tracing: false, tokens: 'a', adapter: 'b', moments: 'c', logprobMismatches: 0 };
+    const text = bitsText({
+      ...{ schema: 'shaderl.bench-bits/2', shape: 'embedded', family: 'portable', equal: false, steps: 2 },
+      ...{ settings: settingsFor(4e5, true), tokenSettings: tokenSettings(4e5, true), runs: [run, run] },
+      comparison: [{ ...batch, trainer: { logprobs: 2, entropies: 3 } }],
+    } satisfies BitsResult);
+    expect(text).toMatchInlineSnapshot(`
+      "embedded, family portable: DIFFERENT: of 892 sampled tokens, not all have the same log-prob and entropy in every pass (by batch: log-probs, entropies that differ)
+      batch  members  tokens  at full batch  reference  trainer  earlier batch
+      -----  -------  ------  -------------  ---------  -------  -------------
+         16       25     892            528       0, 0     2, 3       0 of 289
+
+      embedded, family portable: the same bytes after 2 steps in all 2 runs (SHA-256, first 16 digits)
+      robustness  tracing  tokens  adapter  moments  log-probs that differ
+      ----------  -------  ------  -------  -------  ---------------------
+      on          off      a       b        c                            0
+      on          off      a       b        c                            0"
+    `);
   });
 });
