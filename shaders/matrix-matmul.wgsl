@@ -3,11 +3,12 @@
 // (times weightScale, a power of two that is undone at the end). Products of 16 x 16 x 16 by subgroup matrices: f16
 // operands, one f32 accumulator an output, k ascending by 16. So the bits of an output depend on its rows of x and w
 // alone, and matrix-matmul-low and -narrow give the same. A workgroup owns 128 x 128 outputs, each of its four
-// subgroups a quarter. The next 32 of k are on their way in registers while these are multiplied; rows are padded by
-// 16 bytes in workgroup memory against bank conflicts. Everything is written out: the driver keeps arrays of matrices
-// in memory. The branch around the products, always taken, keeps it from mixing them with the loads, which costs
-// registers. Matrices are loaded at literal offsets of an array that is the subgroup's own: so their bounds are known
-// when the shader is compiled, and need no check in the loop.
+// subgroups a quarter. The next 32 of k are on their way in registers while these are multiplied; rows are padded by 16
+// bytes in workgroup memory against bank conflicts. Everything is written out: the driver keeps arrays of matrices in
+// memory. The branch around the products, always taken, keeps it from mixing them with the loads, which costs
+// registers. The last panel stands behind the loop: a load under a condition is copied, and costs 4 to 8 %. Matrices
+// are loaded at literal offsets of an array that is the subgroup's own: so their bounds are known when the shader is
+// compiled, and need no check in the loop.
 enable f16;
 enable subgroups;
 enable chromium_experimental_subgroup_matrix;
@@ -168,7 +169,7 @@ fn main(
   var w1 = w[min(firstN + row + 32u, p.columns - 1u) * (PANELS * 4u) + column];
   var w2 = w[min(firstN + row + 64u, p.columns - 1u) * (PANELS * 4u) + column];
   var w3 = w[min(firstN + row + 96u, p.columns - 1u) * (PANELS * 4u) + column];
-  for (var panel = 0u; panel < PANELS; panel++) {
+  for (var panel = 0u; panel + 1u < PANELS; panel++) {
     tile[0u][row * STRIDE8 + column] = x0;
     tile[0u][(row + 32u) * STRIDE8 + column] = x1;
     tile[1u][row * STRIDE8 + column] = x2;
@@ -178,18 +179,81 @@ fn main(
     tile[3u][row * STRIDE8 + column] = halves(w2);
     tile[3u][(row + 32u) * STRIDE8 + column] = halves(w3);
     workgroupBarrier();
-    let next = panel + 1u;
-    if (next < PANELS) {
-      let ahead = next * 4u + column;
-      x0 = x[p.xOffset8 + (firstM + row) * p.xStride8 + ahead];
-      x1 = x[p.xOffset8 + (firstM + row + 32u) * p.xStride8 + ahead];
-      x2 = x[p.xOffset8 + (firstM + row + 64u) * p.xStride8 + ahead];
-      x3 = x[p.xOffset8 + (firstM + row + 96u) * p.xStride8 + ahead];
-      w0 = w[min(firstN + row, p.columns - 1u) * (PANELS * 4u) + ahead];
-      w1 = w[min(firstN + row + 32u, p.columns - 1u) * (PANELS * 4u) + ahead];
-      w2 = w[min(firstN + row + 64u, p.columns - 1u) * (PANELS * 4u) + ahead];
-      w3 = w[min(firstN + row + 96u, p.columns - 1u) * (PANELS * 4u) + ahead];
+    let ahead = (panel + 1u) * 4u + column;
+    x0 = x[p.xOffset8 + (firstM + row) * p.xStride8 + ahead];
+    x1 = x[p.xOffset8 + (firstM + row + 32u) * p.xStride8 + ahead];
+    x2 = x[p.xOffset8 + (firstM + row + 64u) * p.xStride8 + ahead];
+    x3 = x[p.xOffset8 + (firstM + row + 96u) * p.xStride8 + ahead];
+    w0 = w[min(firstN + row, p.columns - 1u) * (PANELS * 4u) + ahead];
+    w1 = w[min(firstN + row + 32u, p.columns - 1u) * (PANELS * 4u) + ahead];
+    w2 = w[min(firstN + row + 64u, p.columns - 1u) * (PANELS * 4u) + ahead];
+    w3 = w[min(firstN + row + 96u, p.columns - 1u) * (PANELS * 4u) + ahead];
+    if (multiplies) {
+      {
+        let a0 = subgroupMatrixLoad<Left, row_major>(&tile[left], 0u, STRIDE8);
+        let a1 = subgroupMatrixLoad<Left, row_major>(&tile[left], 80u, STRIDE8);
+        let a2 = subgroupMatrixLoad<Left, row_major>(&tile[left], 160u, STRIDE8);
+        let a3 = subgroupMatrixLoad<Left, row_major>(&tile[left], 240u, STRIDE8);
+        let b0 = subgroupMatrixLoad<Right, col_major>(&tile[right], 0u, STRIDE8);
+        acc0 = subgroupMatrixMultiplyAccumulate(a0, b0, acc0);
+        acc4 = subgroupMatrixMultiplyAccumulate(a1, b0, acc4);
+        acc8 = subgroupMatrixMultiplyAccumulate(a2, b0, acc8);
+        acc12 = subgroupMatrixMultiplyAccumulate(a3, b0, acc12);
+        let b1 = subgroupMatrixLoad<Right, col_major>(&tile[right], 80u, STRIDE8);
+        acc1 = subgroupMatrixMultiplyAccumulate(a0, b1, acc1);
+        acc5 = subgroupMatrixMultiplyAccumulate(a1, b1, acc5);
+        acc9 = subgroupMatrixMultiplyAccumulate(a2, b1, acc9);
+        acc13 = subgroupMatrixMultiplyAccumulate(a3, b1, acc13);
+        let b2 = subgroupMatrixLoad<Right, col_major>(&tile[right], 160u, STRIDE8);
+        acc2 = subgroupMatrixMultiplyAccumulate(a0, b2, acc2);
+        acc6 = subgroupMatrixMultiplyAccumulate(a1, b2, acc6);
+        acc10 = subgroupMatrixMultiplyAccumulate(a2, b2, acc10);
+        acc14 = subgroupMatrixMultiplyAccumulate(a3, b2, acc14);
+        let b3 = subgroupMatrixLoad<Right, col_major>(&tile[right], 240u, STRIDE8);
+        acc3 = subgroupMatrixMultiplyAccumulate(a0, b3, acc3);
+        acc7 = subgroupMatrixMultiplyAccumulate(a1, b3, acc7);
+        acc11 = subgroupMatrixMultiplyAccumulate(a2, b3, acc11);
+        acc15 = subgroupMatrixMultiplyAccumulate(a3, b3, acc15);
+      }
+      {
+        let a0 = subgroupMatrixLoad<Left, row_major>(&tile[left], 2u, STRIDE8);
+        let a1 = subgroupMatrixLoad<Left, row_major>(&tile[left], 82u, STRIDE8);
+        let a2 = subgroupMatrixLoad<Left, row_major>(&tile[left], 162u, STRIDE8);
+        let a3 = subgroupMatrixLoad<Left, row_major>(&tile[left], 242u, STRIDE8);
+        let b0 = subgroupMatrixLoad<Right, col_major>(&tile[right], 2u, STRIDE8);
+        acc0 = subgroupMatrixMultiplyAccumulate(a0, b0, acc0);
+        acc4 = subgroupMatrixMultiplyAccumulate(a1, b0, acc4);
+        acc8 = subgroupMatrixMultiplyAccumulate(a2, b0, acc8);
+        acc12 = subgroupMatrixMultiplyAccumulate(a3, b0, acc12);
+        let b1 = subgroupMatrixLoad<Right, col_major>(&tile[right], 82u, STRIDE8);
+        acc1 = subgroupMatrixMultiplyAccumulate(a0, b1, acc1);
+        acc5 = subgroupMatrixMultiplyAccumulate(a1, b1, acc5);
+        acc9 = subgroupMatrixMultiplyAccumulate(a2, b1, acc9);
+        acc13 = subgroupMatrixMultiplyAccumulate(a3, b1, acc13);
+        let b2 = subgroupMatrixLoad<Right, col_major>(&tile[right], 162u, STRIDE8);
+        acc2 = subgroupMatrixMultiplyAccumulate(a0, b2, acc2);
+        acc6 = subgroupMatrixMultiplyAccumulate(a1, b2, acc6);
+        acc10 = subgroupMatrixMultiplyAccumulate(a2, b2, acc10);
+        acc14 = subgroupMatrixMultiplyAccumulate(a3, b2, acc14);
+        let b3 = subgroupMatrixLoad<Right, col_major>(&tile[right], 242u, STRIDE8);
+        acc3 = subgroupMatrixMultiplyAccumulate(a0, b3, acc3);
+        acc7 = subgroupMatrixMultiplyAccumulate(a1, b3, acc7);
+        acc11 = subgroupMatrixMultiplyAccumulate(a2, b3, acc11);
+        acc15 = subgroupMatrixMultiplyAccumulate(a3, b3, acc15);
+      }
     }
+    workgroupBarrier();
+  }
+  {
+    tile[0u][row * STRIDE8 + column] = x0;
+    tile[0u][(row + 32u) * STRIDE8 + column] = x1;
+    tile[1u][row * STRIDE8 + column] = x2;
+    tile[1u][(row + 32u) * STRIDE8 + column] = x3;
+    tile[2u][row * STRIDE8 + column] = halves(w0);
+    tile[2u][(row + 32u) * STRIDE8 + column] = halves(w1);
+    tile[3u][row * STRIDE8 + column] = halves(w2);
+    tile[3u][(row + 32u) * STRIDE8 + column] = halves(w3);
+    workgroupBarrier();
     if (multiplies) {
       {
         let a0 = subgroupMatrixLoad<Left, row_major>(&tile[left], 0u, STRIDE8);
