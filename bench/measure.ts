@@ -2,7 +2,6 @@
 // idle GPU's clock is a fraction of its own; a time is the best of several, because other programs can only make it longer.
 import { performance } from 'node:perf_hooks';
 import type { Gpu } from '../src/gpu/device.ts';
-import { startTiming } from '../src/gpu/timing.ts';
 
 /** How long one figure may take, in milliseconds: the same work before it is timed, and the rounds of timing. */
 export interface Effort {
@@ -34,27 +33,6 @@ export async function bestMs(gpu: Gpu, inner: number, { warmMs, budgetMs }: Effo
     best = Math.min(best, (performance.now() - from) / inner);
   }
   return best;
-}
-
-/** Milliseconds on the device of the dispatches of one `work` that `counts` names by kernel; the best of three rounds. */
-export async function deviceMs(
-  gpu: Gpu,
-  inner: number,
-  counts: (kernel: string) => boolean,
-  work: () => void,
-): Promise<number> {
-  const timing = startTiming(gpu);
-  try {
-    let best = Number.POSITIVE_INFINITY;
-    for (let round = 0; round < 3; round++) {
-      for (let i = 0; i < inner; i++) work();
-      const spans = (await timing.take()).filter(({ kernel }) => counts(kernel));
-      best = Math.min(best, spans.reduce((sum, { durationNs }) => sum + durationNs, 0) / inner / 1e6);
-    }
-    return best;
-  } finally {
-    timing.stop();
-  }
 }
 
 /**

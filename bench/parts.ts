@@ -3,10 +3,8 @@
 // Not a trace: a timestamp around every dispatch keeps dispatches apart; nor the host's clock, which would tell how fast
 // dispatches are sent. Invariant: the step is the decoder's own, its dispatches in its order; the layers without a kernel
 // compute nonsense, in the same time as sense, and the draw, where that is not so, is left out while they are measured.
-import { performance } from 'node:perf_hooks';
 import { allocate, release, upload, type View } from '../src/gpu/buffers.ts';
 import type { Gpu } from '../src/gpu/device.ts';
-import { createProgram, type Program } from '../src/gpu/program.ts';
 import { createRecorder, type Recorder } from '../src/gpu/recorder.ts';
 import { keyRow, keyWords } from '../src/kernels/sample.ts';
 import { fusedAdapter, recordTranspose } from '../src/model/fused-adapter.ts';
@@ -15,7 +13,7 @@ import { createHead, recordLogits } from '../src/model/head.ts';
 import { recordDraw } from '../src/model/head-draw.ts';
 import { runsFused } from '../src/model/matrix-weights.ts';
 import { createWorkspace } from '../src/model/workspace.ts';
-import { createPassClock, type PassClock } from './pass-clock.ts';
+import { type Call, createPassClock, sequenceUs } from './pass-clock.ts';
 import { type Bench, sampling } from './steps.ts';
 
 export interface PartFigure {
@@ -38,34 +36,6 @@ export interface PartsFigure {
 
 /** Dispatches of one kind that are sent together: the host must not be what is measured. */
 const inARow = 100;
-
-type Call = Parameters<Recorder['dispatch']>;
-
-/** Times of a sequence of dispatches in microseconds: the best of three of `repeats` in one pass, after `warmMs` of them. */
-async function sequenceUs(
-  gpu: Gpu,
-  clock: PassClock,
-  calls: readonly Call[],
-  repeats: number,
-  warmMs: number,
-): Promise<number> {
-  const program: Program = createProgram(gpu, 'parts');
-  for (const call of calls) program.recorder.dispatch(...call);
-  const once = async () => {
-    const us = await clock.time((pass) => {
-      for (let i = 0; i < repeats; i++) program.encode(pass);
-    });
-    return us / repeats;
-  };
-  try {
-    const began = performance.now();
-    do await once();
-    while (performance.now() - began < warmMs);
-    return Math.min(await once(), await once(), await once());
-  } finally {
-    program.destroy();
-  }
-}
 
 /** The dispatches of a decode step on buffers of their own, which `destroy` frees. */
 function decodeStep({ gpu, model, trainer }: Bench, batch: number, context: number) {

@@ -3,6 +3,8 @@
 // Invariant: one figure stands for one pass, whatever was sent before it.
 import { performance } from 'node:perf_hooks';
 import type { Gpu } from '../src/gpu/device.ts';
+import { createProgram } from '../src/gpu/program.ts';
+import type { Recorder } from '../src/gpu/recorder.ts';
 
 export interface PassClock {
   /** Microseconds of a pass with what `record` puts into it; by the host's clock where the adapter has no timestamps. */
@@ -43,4 +45,33 @@ export function createPassClock(gpu: Gpu): PassClock {
       read.destroy();
     },
   };
+}
+
+/** The arguments of a recorder's dispatch. */
+export type Call = Parameters<Recorder['dispatch']>;
+
+/** Times of a sequence of dispatches in microseconds: the best of three of `repeats` in one pass, after `warmMs` of them. */
+export async function sequenceUs(
+  gpu: Gpu,
+  clock: PassClock,
+  calls: readonly Call[],
+  repeats: number,
+  warmMs: number,
+): Promise<number> {
+  const program = createProgram(gpu, 'sequence');
+  for (const call of calls) program.recorder.dispatch(...call);
+  const once = async () => {
+    const us = await clock.time((pass) => {
+      for (let i = 0; i < repeats; i++) program.encode(pass);
+    });
+    return us / repeats;
+  };
+  try {
+    const began = performance.now();
+    do await once();
+    while (performance.now() - began < warmMs);
+    return Math.min(await once(), await once(), await once());
+  } finally {
+    program.destroy();
+  }
 }

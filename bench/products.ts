@@ -13,7 +13,8 @@ import { recordProduct } from '../src/model/matrix-product.ts';
 import { matrixOperand, prepareMatrices, runsFused } from '../src/model/matrix-weights.ts';
 import { type GpuMatrix, type GpuModel, groupNames } from '../src/model/weights.ts';
 import { copyRate } from './copy.ts';
-import { bestMs, deviceMs, type Effort } from './measure.ts';
+import { bestMs, type Effort } from './measure.ts';
+import { type Call, createPassClock, sequenceUs } from './pass-clock.ts';
 import type { BenchSettings } from './settings.ts';
 
 export interface Limits {
@@ -29,7 +30,7 @@ export interface MatmulFigure {
   layer: string;
   /** rows x columns x k. */
   shape: string;
-  /** The product kernel's time on the device; where that has no clock, the layer's. */
+  /** The product kernel's time by the device's clock, one dispatch after the other; where there is none, the layer's. */
   ms: number;
   /** The layer's time from call to call: with the packing of its input, where the family has one. */
   layerMs: number;
@@ -106,16 +107,29 @@ export async function measureProduct(
     const out = { view: take('bench.out', rows * padded(columns) * 4, null), stride: padded(columns) };
     const spare = take('bench.spare', 64, null);
     let turn = 0;
-    const work = () => {
+    const record = (to: Recorder) => {
       const [, weight] = matrices[turn++ % copies]!;
-      if (fused && matrixOperand(weight)) recordFused(r, weight, x, rows, out, spare);
-      else applyMatrix(r, weight, x, rows, out, matmulMode.overwrite);
-      r.submit();
+      if (fused && matrixOperand(weight)) recordFused(to, weight, x, rows, out, spare);
+      else applyMatrix(to, weight, x, rows, out, matmulMode.overwrite);
     };
     const inner = software ? 1 : Math.max(20, copies);
-    const layerMs = await bestMs(gpu, inner, effort, work);
-    if (software || !gpu.device.features.has('timestamp-query')) return { ms: layerMs, layerMs };
-    return { ms: await deviceMs(gpu, inner, (kernel) => /matmul|matrix-(few|plain)/.test(kernel), work), layerMs };
+    const layerMs = await bestMs(gpu, inner, effort, () => {
+      record(r);
+      r.submit();
+    });
+    if (!gpu.device.features.has('timestamp-query')) return { ms: layerMs, layerMs };
+    const calls: Call[] = [];
+    const keeping: Recorder = { ...r, dispatch: (...call) => calls.push(call) };
+    for (let i = 0; i < inner; i++) record(keeping);
+    const own = calls.filter(([{ name }]) => /matmul|matrix-(few|plain)/.test(name));
+    const clock = createPassClock(gpu);
+    try {
+      // All of it first: the products read what the packing wrote.
+      await sequenceUs(gpu, clock, calls, 1, 0);
+      return { ms: (await sequenceUs(gpu, clock, own, 1, effort.warmMs)) / inner / 1000, layerMs };
+    } finally {
+      clock.destroy();
+    }
   } finally {
     done();
     for (const view of views) release(gpu, view);
