@@ -5,6 +5,7 @@ import type { EnvironmentPort, Task } from './environments/port.ts';
 import { extractAnswer } from './evaluation/answers.ts';
 import { classify, classifyEpisode, countToolErrors } from './evaluation/outcomes.ts';
 import type { EvaluationItem } from './evaluation/results.ts';
+import { mathMessages } from './item-prompts.ts';
 import type { Text } from './model/text.ts';
 import { collect } from './rollout/collect.ts';
 import type { Episode } from './rollout/episode.ts';
@@ -96,13 +97,16 @@ export async function evaluateAgent(
 }
 
 /** An environment without tools whose verdict says nothing: math replies are graded from their text. */
-function questionEnvironment(instruction: string): EnvironmentPort {
+function questionEnvironment(): EnvironmentPort {
   let opened = 0;
   return {
     async open(task) {
       opened += 1;
-      const content = `${String(task.payload['question'])}\n${instruction}`;
-      return { sessionId: `${task.id}#${opened}`, messages: [{ role: 'user', content }], tools: [] };
+      return {
+        sessionId: `${task.id}#${opened}`,
+        messages: mathMessages(String(task.payload['question'])),
+        tools: [],
+      };
     },
     async call() {
       return { content: '', error: true };
@@ -117,8 +121,6 @@ function questionEnvironment(instruction: string): EnvironmentPort {
   };
 }
 
-export const mathInstruction = 'Schließe mit einer Zeile der Form „Antwort: <Zahl>“ ab.';
-
 /** Asks every question once per seed and grades the replies by the German answer extractor. */
 export async function evaluateMath(
   problems: readonly MathItem[],
@@ -128,7 +130,7 @@ export async function evaluateMath(
 ): Promise<{ items: EvaluationItem[]; episodes: Episode[] }> {
   const gold = new Map(problems.map((problem) => [problem.id, problem.gold]));
   const tasks = problems.map(({ id, question }) => ({ id, payload: { question } }));
-  const environment = questionEnvironment(mathInstruction);
+  const environment = questionEnvironment();
   const made = await evaluateAgent(tasks, seeds, { ...settings, maxToolRounds: 0 }, environment, ports);
   const items = made.episodes.map((episode): EvaluationItem => {
     const reply = lastReply(episode, ports.text);

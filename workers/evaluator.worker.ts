@@ -6,11 +6,14 @@ import { requireIdentity } from '../src/checkpoint-state.ts';
 import { createGermanEnvironment } from '../src/environments/german-environment.ts';
 import { INVALID_CALL_OBSERVATION } from '../src/environments/german-expert.ts';
 import { devTasks, finalTasks } from '../src/environments/german-task.ts';
+import type { Task } from '../src/environments/port.ts';
 import { LOCAL, type ServiceAddress, slotsFor } from '../src/environments/service/choice.ts';
 import { evaluateAgent, evaluateMath } from '../src/evaluate.ts';
 import { buildEvaluation } from '../src/evaluation/results.ts';
 import { type Gpu, type KernelFamily, openGpu } from '../src/gpu/device.ts';
+import { germanPrompts, type LongestPrompt, longestPrompt, mathPrompts } from '../src/item-prompts.ts';
 import { canonicalBytes } from '../src/lib/canonical-json.ts';
+import { PlanError } from '../src/lib/errors.ts';
 import { sha256Hex } from '../src/lib/sha256-node.ts';
 import { createNodeStorage } from '../src/lib/storage-node.ts';
 import { encodeAdapter, type LoadedAdapter, loadAdapter } from '../src/model/adapter-files.ts';
@@ -24,10 +27,11 @@ import type { RolloutSettings } from '../src/rollout/member.ts';
 import { createSampler } from '../src/rollout/sampler.ts';
 import { checkpointAdapter, requireSealedBase } from '../src/train-state.ts';
 import { type StartedEnvironment, spawnEnvironment } from './environment-node.ts';
-import type { EvaluateAnswer, EvaluatedPolicy, EvaluateRequest, Evaluator } from './evaluation-api.ts';
+import type { EvaluateAnswer, EvaluatedPolicy, EvaluateRequest, EvaluationSuite, Evaluator } from './evaluation-api.ts';
 import { shadersSha256 } from './run-identity.ts';
 import { serve } from './serve.ts';
 
+/** Positions for prompts at the least, so that suites of short prompts share one copy of the model. */
 const promptRoom = 512;
 
 interface Opened {
@@ -36,6 +40,10 @@ interface Opened {
   base: BaseModel;
   model: GpuModel;
   length: number;
+}
+
+function tasksOf({ split, seed, episodes }: Extract<EvaluationSuite, { kind: 'agent' }>): Task[] {
+  return (split === 'dev' ? devTasks : finalTasks)(seed, episodes);
 }
 
 /** The adapter of a policy; a sealed one is refused on another base, tokenizer or template than it was trained on. */
@@ -76,12 +84,42 @@ function createClients() {
 
 function createEvaluator(gpu: Gpu, clients: ReturnType<typeof createClients>): Evaluator {
   let opened: Opened | null = null;
+  /** Longest prompts by what they are of. */
+  const measured = new Map<string, LongestPrompt>();
   let status = { finished: 0, total: 0 };
 
-  async function open(folder: string, family: KernelFamily, length: number): Promise<Opened> {
-    if (opened && opened.folder === folder && opened.family === family && opened.length >= length) return opened;
+  /** The longest prompt of a suite, which must leave room for the cap. Throws PlanError `too-few-positions`. */
+  function requirePositions({ model, suite, sampling }: EvaluateRequest, base: BaseModel): LongestPrompt {
+    const items = suite.kind === 'agent' ? [suite.split, suite.seed, suite.episodes] : [suite.dataSha256];
+    const key = JSON.stringify([base.hashes, sampling.thinking, suite.kind, ...items]);
+    const prompts = () => (suite.kind === 'agent' ? germanPrompts(tasksOf(suite)) : mathPrompts(suite.items));
+    const longest = measured.get(key) ?? longestPrompt(base.text, prompts(), sampling.thinking);
+    measured.set(key, longest);
+    const { maxPositions } = base.files.architecture;
+    const room = maxPositions - longest.tokens;
+    if (sampling.maxTokens <= room) return longest;
+    const remedy = room < 1 ? 'Take the item out, or use another model.' : `Generate at most ${room} tokens.`;
+    throw new PlanError(
+      'too-few-positions',
+      `evaluating ${model} on suite ${suite.kind}: found item ${longest.id} with a prompt of ${longest.tokens} tokens, ` +
+        `${longest.tokens + sampling.maxTokens} with the ${sampling.maxTokens} that may follow; wanted at most ` +
+        `${maxPositions}, the positions of the model (max_position_embeddings in its config.json). ${remedy}`,
+    );
+  }
+
+  /** A request's model with room for its longest prompt and its cap. */
+  async function open(request: EvaluateRequest): Promise<Opened> {
+    const { model: folder, family, sampling } = request;
+    const known = opened?.folder === folder ? opened : null;
+    const base = known?.base ?? (await openBase(folder));
+    const longest = requirePositions(request, base);
+    const length = Math.min(
+      base.files.architecture.maxPositions,
+      Math.max(promptRoom, longest.tokens) + sampling.maxTokens,
+    );
+    if (known && known.family === family && known.length >= length) return known;
     opened?.model.destroy();
-    const base = await openBase(folder);
+    opened = null;
     const { model } = await loadFamilyWeights(gpu, base.files, family, { positions: length });
     opened = { folder, family, base, model, length };
     return opened;
@@ -107,7 +145,7 @@ function createEvaluator(gpu: Gpu, clients: ReturnType<typeof createClients>): E
   async function evaluate(request: EvaluateRequest): Promise<EvaluateAnswer> {
     const { suite, sampling, seeds } = request;
     const began = performance.now();
-    const { base, model, length } = await open(request.model, request.family, promptRoom + sampling.maxTokens);
+    const { base, model, length } = await open(request);
     const arch = base.files.architecture;
     const adapter = await openAdapter(request.policy, base);
     const onDevice = adapter && loadGpuAdapter(gpu, arch, adapter);
@@ -135,8 +173,7 @@ function createEvaluator(gpu: Gpu, clients: ReturnType<typeof createClients>): E
       },
     };
     try {
-      const tasks =
-        suite.kind === 'agent' ? (suite.split === 'dev' ? devTasks : finalTasks)(suite.seed, suite.episodes) : [];
+      const tasks = suite.kind === 'agent' ? tasksOf(suite) : [];
       const port = environment.kind === 'local' ? createGermanEnvironment() : await clients.port(environment);
       const made =
         suite.kind === 'agent'

@@ -18,6 +18,7 @@ import { acquireLock, readLock } from '../src/experiment/lock-node.ts';
 import { parseMathDev } from '../src/experiment/math-dev.ts';
 import { type LoadedPlan, type Plan, TRAINING_FOLDER } from '../src/experiment/plan.ts';
 import type { DeviceFacts, ExperimentPorts, ExperimentProgressPorts } from '../src/experiment/ports.ts';
+import type { Unit } from '../src/experiment/units.ts';
 import { MERGE_AUDIT, mergeToFolder } from '../src/export/merge-node.ts';
 import { openGpu } from '../src/gpu/device.ts';
 import { openJournal, tornLineNote } from '../src/journal.ts';
@@ -178,7 +179,7 @@ export async function runPlan(options: RunExperimentOptions): Promise<Experiment
       },
       evaluate: (unit, policy, suite, stop) =>
         evaluator.evaluate(
-          { ...requestOf(loaded, folder, policy), suite, seeds: [unit.seed], slots, environment: environment() },
+          { ...requestOf(loaded, folder, unit, policy), suite, seeds: [unit.seed], slots, environment: environment() },
           (finished, total) => progress.onEvaluation?.(unit.name, finished, total),
           stop,
         ),
@@ -209,9 +210,15 @@ export async function runPlan(options: RunExperimentOptions): Promise<Experiment
   }
 }
 
-function requestOf({ plan }: LoadedPlan, folder: string, policy: Parameters<ExperimentPorts['evaluate']>[1]) {
+function requestOf(
+  { plan }: LoadedPlan,
+  folder: string,
+  { suite }: Unit,
+  policy: Parameters<ExperimentPorts['evaluate']>[1],
+) {
   const { generation } = plan.recipe.training;
-  const { temperature, topP, topK, minP, maxCompletionTokens: maxTokens, maxToolRounds, enableThinking } = generation;
+  const { temperature, topP, topK, minP, maxToolRounds, enableThinking } = generation;
+  const maxTokens = plan.positions.sets[suite].completionCap;
   const base = plan.inputs.baseline.folder;
   const evaluated: EvaluatedPolicy =
     policy.kind === 'checkpoint'

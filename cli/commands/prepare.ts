@@ -99,13 +99,19 @@ async function prepare(options: PrepareOptions, session: Session): Promise<void>
     },
     ...(first ? { first } : {}),
   });
-  const { service, matched } = plan;
+  const { service, matched, positions } = plan;
+  const { maxCompletionTokens } = recipe.training.generation;
+  const caps = Object.entries(positions.sets).map(([set, { longestPrompt, completionCap: cap }]) => {
+    const held = cap < maxCompletionTokens ? `, clamped from ${maxCompletionTokens}` : '';
+    return [set, `prompts up to ${longestPrompt} tokens, then up to ${cap}${held}`] as const;
+  });
   session.result(
     {
       plan: planFile,
       sha256,
       baseline: plan.inputs.baseline.treeSha256,
       tokenizer: plan.inputs.tokenizer.treeSha256,
+      positions,
       service: service && { protocol: service.protocol, url: service.url, proof: service.proof.sha256 },
       matched: matched && { folder: matched.folder, planSha256: matched.planSha256 },
     },
@@ -117,6 +123,8 @@ async function prepare(options: PrepareOptions, session: Session): Promise<void>
       ['tokenizer, tree SHA-256', plan.inputs.tokenizer.treeSha256],
       ['files of the program', String(plan.program.files.length)],
       ['TRAIN episodes', String(plan.data.train.items)],
+      ['positions of the model', String(positions.model)],
+      ...caps,
       ...(service
         ? ([
             ['service', `${service.protocol}, ${service.owned ? 'started by the run' : service.url}`],
@@ -135,8 +143,9 @@ export function addPrepare(program: Command, openSession: OpenSession): void {
     details:
       'Writes plan.json (canonical JSON, its SHA-256 in plan.sha256) and the generated data into a new folder. ' +
       'The plan holds the hashes of the program, its dependencies, the inputs and the data, so that nothing can ' +
-      'change after it. Refuses DEV math items that occur in the train.jsonl beside --math-dev. Without --recipe: ' +
-      'german-agent. With --env nemo-gym or openenv the environment is the service of the recipe ("service": a url, ' +
+      'change after it. Refuses DEV math items that occur in the train.jsonl beside --math-dev, and suites whose ' +
+      'longest prompt and cap exceed the positions of the model, unless the recipe says "positions": "clamp". ' +
+      'Without --recipe: german-agent. With --env nemo-gym or openenv the environment is the service of the recipe ("service": a url, ' +
       'or a command that the run starts), or the reference service of this program; the plan pins its answers, its ' +
       'command, executable and package versions, and its smoke proof. --baseline-from prepares the second arm of an ' +
       'experiment: inputs, data and numbers are those of the first arm, whose completed baseline evaluations are ' +

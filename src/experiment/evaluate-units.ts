@@ -133,6 +133,7 @@ export function answerProblem(
     ['adapterSha256', evaluation.adapterSha256, adapterSha256],
     ['family', evaluation.family, plan.kernels.family],
     ['seeds', evaluation.seeds.join(), String(unit.seed)],
+    ['cap', evaluation.sampling.maxTokens, plan.positions.sets[unit.suite].completionCap],
   ];
   const wrong = checks.find(([, found, wanted]) => found !== wanted);
   return wrong ? { what: wrong[0], found: wrong[1], wanted: wrong[2] } : null;

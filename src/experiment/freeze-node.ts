@@ -11,6 +11,7 @@ import { compareUtf8 } from '../lib/utf8-order.ts';
 import { folderSource } from '../model/file-source-node.ts';
 import { hashEntries, type TreeEntry, treeEntries } from '../model/tree-hash.ts';
 import { newSha256 } from '../model/tree-hash-node.ts';
+import { requireInstalled } from './dependencies-node.ts';
 import { type FrozenFile, type FrozenTree, type LoadedPlan, PLAN_HASH_FILE, type Plan, parsePlan } from './plan.ts';
 import type { PlanDifference } from './plan-changes.ts';
 
@@ -64,8 +65,12 @@ function runtimeNames(folder: string): string[] {
   });
 }
 
-/** This program: its version, every runtime file, and the lock of its dependencies. */
+/**
+ * This program: its version, every runtime file, and the lock of its dependencies. Throws PlanError
+ * `other-dependencies` where others are installed.
+ */
 export async function freezeProgram(): Promise<Plan['program']> {
+  requireInstalled(programRoot);
   const names = [...runtimeFolders.flatMap(runtimeNames), 'package.json'].sort(compareUtf8);
   const files: FrozenFile[] = [];
   for (const name of names) files.push(await freezeFile(name, join(programRoot, name)));
@@ -139,8 +144,9 @@ function serviceFiles({ service }: Plan): FrozenFile[] {
 
 /**
  * Everything that is not as the plan froze it, in this order: program files, the lock of the dependencies, baseline,
- * tokenizer, data files that were given, data files that were generated, the smoke proof, what starts the service. Files that came to the program or to the
- * baseline's folder count too. `folder` is the plan's.
+ * tokenizer, data files that were given, data files that were generated, the smoke proof, what starts the service.
+ * Files that came to the program or to the baseline's folder count too. `folder` is the plan's. Throws PlanError
+ * `other-dependencies` where only what is installed differs.
  */
 export async function planDifferences(plan: Plan, folder: string): Promise<PlanDifference[]> {
   const differences = await fileDifferences(plan.program.files, programRoot);
@@ -150,7 +156,7 @@ export async function planDifferences(plan: Plan, folder: string): Promise<PlanD
     differences.push({ file: join(programRoot, name), frozen: null, found: await foundHash(join(programRoot, name)) });
   }
   const { baseline, tokenizer, mathDev, mathTrain, mgsm } = plan.inputs;
-  return [
+  const all = [
     ...differences,
     ...(await fileDifferences([plan.program.lock], programRoot)),
     ...(await treeDifferences(baseline, true)),
@@ -159,4 +165,6 @@ export async function planDifferences(plan: Plan, folder: string): Promise<PlanD
     ...(await fileDifferences(Object.values(plan.data), folder)),
     ...(await fileDifferences(serviceFiles(plan), folder)),
   ];
+  if (all.length === 0) requireInstalled(programRoot);
+  return all;
 }

@@ -8,6 +8,7 @@ import { PlanError } from '../lib/errors.ts';
 import { sha256HexAsync } from '../lib/sha256.ts';
 import { issuesText } from '../lib/zod-issues.ts';
 import { type ResolvedRunConfig, resolveRunConfig } from '../run-config.ts';
+import { planPositions } from './positions.ts';
 import { type Recipe, recipeSchema } from './recipe.ts';
 import { planService } from './service.ts';
 
@@ -37,7 +38,7 @@ const dataFile = frozenFile.extend({ items: z.int().min(1) });
 const ids = z.array(z.string()).min(1);
 
 export const planSchema = z.strictObject({
-  schema: z.literal('shaderl.plan/1'),
+  schema: z.literal('shaderl.plan/2'),
   arm: z.enum(ARMS),
   recipe: recipeSchema,
   /** Null for arm local: the environment is part of the program. */
@@ -89,6 +90,8 @@ export const planSchema = z.strictObject({
     trainEpisodes: z.int().min(0),
     heldOut: z.int().min(0),
   }),
+  /** Longest prompt and cap of each set of rollouts, within the model's positions. */
+  positions: planPositions,
   /** Resolved run configuration of the training, its `output` a name inside the plan's folder. */
   training: z.record(z.string(), z.unknown()),
   trainingSha256: sha256Text,
@@ -166,7 +169,7 @@ export async function parsePlan(bytes: Uint8Array, hashLine: string, label: stri
     throw badPlan(label, error instanceof Error ? error.message : String(error), 'JSON');
   }
   const parsed = planSchema.safeParse(value);
-  if (!parsed.success) throw badPlan(label, issuesText(parsed.error, value), 'a shaderl.plan/1 file');
+  if (!parsed.success) throw badPlan(label, issuesText(parsed.error, value), 'a shaderl.plan/2 file');
   const canonical = canonicalBytes(parsed.data);
   if (canonical.length !== bytes.length || canonical.some((byte, i) => byte !== bytes[i])) {
     throw badPlan(label, 'JSON in another spelling or with other members', 'canonical JSON (RFC 8785)');

@@ -4,16 +4,13 @@
 import { existsSync, readdirSync, readFileSync } from 'node:fs';
 import { mkdir, rename, rm } from 'node:fs/promises';
 import { basename, dirname, join, resolve } from 'node:path';
-import { germanTools } from '../environments/german-data.ts';
-import { promptOf, readPayload } from '../environments/german-task.ts';
-import type { Task } from '../environments/port.ts';
-import { type MathItem, mathInstruction } from '../evaluate.ts';
 import { parseMgsm } from '../evaluation/mgsm.ts';
 import { PlanError } from '../lib/errors.ts';
 import { sha256Hex } from '../lib/sha256-node.ts';
 import { createNodeStorage } from '../lib/storage-node.ts';
 import { folderSource } from '../model/file-source-node.ts';
-import { loadText, type Text } from '../model/text.ts';
+import { openModelFiles } from '../model/model-files.ts';
+import { loadText } from '../model/text.ts';
 import { SELECTION_TEXT } from '../select.ts';
 import {
   agentInstances,
@@ -38,6 +35,7 @@ import {
   planHashLine,
   trainingConfig,
 } from './plan.ts';
+import { measurePrompts, positionsOf } from './positions.ts';
 import type { Recipe } from './recipe.ts';
 import { type PlanService, PROOF_FILE } from './service.ts';
 
@@ -57,8 +55,6 @@ export interface PrepareOptions {
   first?: { arm: FirstArm; baseline: 'reuse' | 'rerun' };
 }
 
-/** Tokens that an evaluation and a training step leave room for, before the completion. */
-export const PROMPT_ROOM = 512;
 const TOKENIZER_FILES = [
   'tokenizer.json',
   'tokenizer_config.json',
@@ -103,24 +99,6 @@ function requireSameTokenizer(tokenizer: FrozenTree, baseline: FrozenTree): void
   }
 }
 
-/** Longest prompt in tokens of a kind of item; all must fit into the room that runs leave for them. */
-function requireRoom(text: Text, tasks: readonly Task[], items: readonly MathItem[], enableThinking: boolean): void {
-  const agent = tasks.map((task) => ({ id: task.id, messages: promptOf(readPayload(task)), tools: germanTools() }));
-  const math = items.map(({ id, question }) => ({
-    id,
-    messages: [{ role: 'user' as const, content: `${question}\n${mathInstruction}` }],
-    tools: [],
-  }));
-  for (const { id, messages, tools } of [...agent, ...math]) {
-    const { length } = text.renderPrompt({ messages, tools, enableThinking });
-    if (length <= PROMPT_ROOM) continue;
-    throw new PlanError(
-      'prompt-too-long',
-      `preparing item ${id}: its prompt has ${length} tokens; wanted at most ${PROMPT_ROOM}. Take the item out.`,
-    );
-  }
-}
-
 /** All rollouts of a step hold a session each; one that waited for a place would stop the others. */
 function requireSessions({ service, training: { grpo } }: Recipe, env: PrepareOptions['env']): void {
   const members = grpo.groupSize * grpo.groupsPerStep;
@@ -148,6 +126,7 @@ export async function preparePlan(options: PrepareOptions): Promise<{ plan: Plan
   requireExpected('tokenizer', tokenizer);
   requireSameTokenizer(tokenizer, baseline);
   const text = await loadText(folderSource(baselineFolder));
+  const { architecture } = await openModelFiles(folderSource(baselineFolder));
 
   const mathDev = await freezeFile(resolve(options.mathDev));
   const mathTrain = await freezeFile(join(dirname(mathDev.path), 'train.jsonl'));
@@ -163,7 +142,8 @@ export async function preparePlan(options: PrepareOptions): Promise<{ plan: Plan
   const questions = [...data.mathDev, ...data.mgsm];
   requireFreshEpisodes(agentInstances(data.train), heldOut, questions);
   const { enableThinking } = recipe.training.generation;
-  requireRoom(text, [...data.train, ...data.dev, ...data.final], questions, enableThinking);
+  const measured = measurePrompts(text, data, enableThinking);
+  const positions = positionsOf(recipe, measured, architecture.maxPositions, baselineFolder);
 
   const training = await trainingConfig(recipe, baselineFolder);
   const bytes = Object.fromEntries(
@@ -177,7 +157,7 @@ export async function preparePlan(options: PrepareOptions): Promise<{ plan: Plan
     }),
   ) as Plan['data'];
   const plan: Plan = {
-    schema: 'shaderl.plan/1',
+    schema: 'shaderl.plan/2',
     arm: env,
     recipe,
     service: null,
@@ -206,6 +186,7 @@ export async function preparePlan(options: PrepareOptions): Promise<{ plan: Plan
       trainEpisodes: data.train.length,
       heldOut: heldOut.length + questions.length,
     },
+    positions,
     training: JSON.parse(JSON.stringify(training.config)) as Plan['training'],
     trainingSha256: training.sha256,
     selectionRule: SELECTION_TEXT,

@@ -61,6 +61,11 @@ export const recipeSchema = z.strictObject({
       seed: u32.default(42),
     })
     .prefault({}),
+  /**
+   * Where a suite's longest prompt and maxCompletionTokens exceed the model's positions: `refuse` the recipe, or `clamp`
+   * the cap of that suite to what fits.
+   */
+  positions: z.enum(['refuse', 'clamp']).default('refuse'),
   selection: z.literal(SELECTION_RULE).default(SELECTION_RULE),
   final: z
     .strictObject({

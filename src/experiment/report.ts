@@ -9,10 +9,11 @@ import { isTimingMetric, type JournalEntry } from '../journal-events.ts';
 import { canonicalBytes } from '../lib/canonical-json.ts';
 import { sha256HexAsync } from '../lib/sha256.ts';
 import type { Selection } from '../select.ts';
-import type { AuditedMerge } from './merged.ts';
+import { type AuditedMerge, mergedFolder } from './merged.ts';
 import type { LoadedPlan } from './plan.ts';
 import type { Attempt } from './progress.ts';
 import { experimentProgress } from './progress.ts';
+import { type CapFacts, capFacts, settingsOf } from './report-settings.ts';
 import type { RetentionVerdict } from './retention.ts';
 import { statements } from './statements.ts';
 import type { Unit } from './units.ts';
@@ -24,6 +25,8 @@ export interface TokenCount {
   discarded: number;
   /** All tokens of the retained streams, prompts and observations included. */
   retained: number;
+  /** Rollouts that ended at the cap. */
+  capped: number;
 }
 
 export interface UnitReport {
@@ -46,6 +49,10 @@ export interface ReportContent {
   planSha256: string;
   recipe: string;
   arm: string;
+  /** Frozen numbers by name, in words. */
+  settings: Record<string, string>;
+  selectionRule: string;
+  caps: CapFacts;
   identities: Record<string, string>;
   /** Second arm: which baseline suites are the first arm's bytes, and why the others are not. */
   baselines: { suite: string; reused: boolean; reason: string }[];
@@ -65,6 +72,8 @@ export interface ReportContent {
     totals: AuditedMerge['totals'];
     tensors: number;
     largestLostTensor: string;
+    /** The audit of every tensor. */
+    file: string;
   } | null;
   final: TimelessComparison | null;
   retention: { comparison: TimelessComparison; verdict: RetentionVerdict } | null;
@@ -148,11 +157,12 @@ function unitReport({ unit, evaluation, evidenceSha256 }: ReportSources['units']
   return { unit, totals, toolErrorClasses: classes, evidenceSha256 };
 }
 
-function mergeContent(merge: AuditedMerge | null): ReportContent['merge'] {
-  if (!merge) return null;
+function mergeContent({ merge, selection }: ReportSources): ReportContent['merge'] {
+  if (!merge || !selection) return null;
   const { treeSha256, verdict, totals, tensors } = merge;
   const worst = Object.entries(tensors).reduce((a, b) => (b[1].largestLostUpdate > a[1].largestLostUpdate ? b : a));
-  return { treeSha256, verdict, totals, tensors: Object.keys(tensors).length, largestLostTensor: worst[0] };
+  const file = `${mergedFolder(selection.assessed)}/merge-audit.json`;
+  return { treeSha256, verdict, totals, tensors: Object.keys(tensors).length, largestLostTensor: worst[0], file };
 }
 
 function identities({ plan }: LoadedPlan): Record<string, string> {
@@ -202,6 +212,9 @@ function content(sources: ReportSources): ReportContent {
     planSha256: sha256,
     recipe: plan.recipe.name,
     arm: plan.arm,
+    settings: settingsOf(plan),
+    selectionRule: plan.selectionRule,
+    caps: capFacts(plan),
     identities: identities(loaded),
     baselines: sources.baselines,
     device: Object.fromEntries(
@@ -220,7 +233,7 @@ function content(sources: ReportSources): ReportContent {
     training,
     units: sources.units.map(unitReport),
     selection,
-    merge: mergeContent(sources.merge),
+    merge: mergeContent(sources),
     final,
     retention,
     recommendation,

@@ -10,6 +10,7 @@ const SHARED = [
   'inputs',
   'data',
   'disjointness',
+  'positions',
   'training',
   'trainingSha256',
   'selectionRule',

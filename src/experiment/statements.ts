@@ -22,9 +22,11 @@ function headline({ selection, final, retention, recommendation }: Part): string
     `${formatPercent(final.b.rate)} for step ${selection.assessed} (${formatPoints(final.difference.difference)}; ` +
     `95 % paired interval ${range}).`;
   const kept = retention
-    ? retention.verdict.met
-      ? ' No retention loss was observed.'
-      : ' A retention loss was observed.'
+    ? retention.verdict.overall.baseline === 0
+      ? ' The retention test shows nothing: the baseline answered none of its items correctly.'
+      : retention.verdict.met
+        ? ' No retention loss was observed.'
+        : ' A retention loss was observed.'
     : '';
   return `${chosen}${result}${kept}${recommendation ? ` Recommended: ${recommendation.recommended}.` : ''}`;
 }
@@ -53,7 +55,7 @@ export function statements(plan: Plan, part: Part): Pick<ReportContent, 'headlin
         `generation seeds, ${formatNumber(final.wins)} items won and ${formatNumber(final.losses)} lost.`,
     );
   }
-  if (retention) {
+  if (retention && retention.verdict.overall.baseline > 0) {
     canShow.push(
       retention.verdict.met
         ? `That no loss was observed on ${formatNumber(retention.comparison.items)} items of the retention file, ` +
@@ -72,6 +74,27 @@ export function statements(plan: Plan, part: Part): Pick<ReportContent, 'headlin
     'Equal compute: policies with equal token caps may still spend different amounts of it.',
     `Results of another kernel family than ${plan.kernels.family}: families are qualified and judged apart.`,
   ];
+  const { caps } = part;
+  for (const { set, cap, longestPrompt } of caps.sets) {
+    if (cap >= caps.asked) continue;
+    cannotShow.push(
+      `How ${set} goes with ${formatNumber(caps.asked)} tokens an answer: beside its longest prompt, of ` +
+        `${formatNumber(longestPrompt)} tokens, the model's ${formatNumber(caps.positions)} positions leave ` +
+        `${formatNumber(cap)}, and every answer was held to that.`,
+    );
+  }
+  if (final && final.wins + final.losses === 0) {
+    cannotShow.push(
+      'That the policies are equal: no item of the final assessment differs, and the bootstrap of equal items has no ' +
+        'width, however few they are.',
+    );
+  }
+  if (plan.recipe.final.policy === 'merged' && part.merge?.verdict === 'not equivalent') {
+    cannotShow.push(
+      'How the sealed adapter does: the merged model was assessed, and its audit says that it is not equivalent to base ' +
+        'and adapter.',
+    );
+  }
   if (part.selection?.assessment === 'diagnostic') {
     cannotShow.push('A reason to promote the assessed step: it is a diagnostic, and no final test can promote it.');
   }

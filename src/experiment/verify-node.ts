@@ -23,6 +23,7 @@ import { evidenceProblem, namedFiles, sealedStep } from './evidence.ts';
 import { loadPlan, planDifferences } from './freeze-node.ts';
 import { mergedFolder, parseMergeAudit } from './merged.ts';
 import { PLAN_FILE, type Plan, TRAINING_FOLDER } from './plan.ts';
+import { ROLLOUT_SETS } from './positions.ts';
 import { experimentProgress } from './progress.ts';
 import { readBranch } from './qualify-resume.ts';
 
@@ -61,6 +62,7 @@ const checks: [string, Finder][] = [
   ['every sealed checkpoint verifies and holds the journaled adapter', checkpoints],
   ['every training rollout passes the strict audit', audited],
   ['every evaluation is of the journaled policy and family', evaluations],
+  ['every evaluation is within its cap and the positions of the model', caps],
   ["a baseline that was taken over is the first arm's, byte for byte", adopted],
   ['the selection rule gives the recorded selection', selected],
   ['the merged model is the audited one', merged],
@@ -173,6 +175,27 @@ async function evaluations({ storage, training, entries, plan }: Subject): Promi
       found.push(`${result.file}: found family ${family}; wanted ${plan.kernels.family}`);
     if (items.some(({ outcome }) => outcome === 'infrastructure'))
       found.push(`${result.file}: found samples lost to a service; wanted none`);
+  }
+  return found;
+}
+
+async function caps({ storage, entries, plan }: Subject): Promise<string[]> {
+  const found: string[] = [];
+  const { sets, model } = plan.positions;
+  for (const entry of entries) {
+    if (entry.kind !== 'evaluation' || !entry.data.rollouts) continue;
+    const { name, result, rollouts } = entry.data;
+    const set = ROLLOUT_SETS.find((one) => name.startsWith(`${one}-`));
+    if (!set) continue;
+    const { completionCap: cap } = sets[set];
+    const { maxTokens } = parseEvaluation(await storage.readText(result.file), result.file).sampling;
+    if (maxTokens !== cap) found.push(`${result.file}: found a cap of ${maxTokens} tokens; wanted ${cap}`);
+    for (const [index, line] of (await storage.readText(rollouts.file)).trimEnd().split('\n').entries()) {
+      const { ids, promptLength } = JSON.parse(line) as { ids: number[]; promptLength: number };
+      const wanted = Math.min(model, promptLength + cap);
+      if (ids.length <= wanted) continue;
+      found.push(`${rollouts.file} line ${index + 1}: found ${ids.length} tokens; wanted at most ${wanted}`);
+    }
   }
   return found;
 }

@@ -7,7 +7,7 @@ import { issuesText } from '../lib/zod-issues.ts';
 import type { ExperimentFile } from './api.ts';
 
 const planFacts = z.object({
-  schema: z.literal('shaderl.plan/1'),
+  schema: z.enum(['shaderl.plan/1', 'shaderl.plan/2']),
   arm: z.string(),
   selectionRule: z.string(),
   recipe: z.object({

@@ -3,6 +3,9 @@
 import { formatNumber, formatPercent, formatPoints, formatSignedPoints } from './format.ts';
 import { drawIntervals, drawSteps, drawTimes, type Series, type StepPlot, type TimePart } from './plots-node.ts';
 import type { ReportJson } from './schema.ts';
+import { type ArmNames, BEFORE_AFTER } from './tables.ts';
+
+const capital = (text: string) => text.charAt(0).toUpperCase() + text.slice(1);
 
 export interface LegendEntry {
   label: string;
@@ -171,13 +174,13 @@ export function learningFigure(report: ReportJson, height: number): Figure | nul
 }
 
 /** Rates of both arms with Wilson intervals; null without a comparison. */
-export function ratesFigure(report: ReportJson): Figure | null {
+export function ratesFigure(report: ReportJson, names: ArmNames = BEFORE_AFTER): Figure | null {
   const { comparison } = report;
   if (!comparison) return null;
   const rows = (['a', 'b'] as const).map((arm) => {
     const { rate, wilson, correct, samples } = comparison[arm];
     return {
-      label: arm === 'a' ? 'before' : 'after',
+      label: arm === 'a' ? names[0] : names[1],
       value: 100 * rate,
       low: wilson && 100 * wilson.low,
       high: wilson && 100 * wilson.high,
@@ -188,12 +191,12 @@ export function ratesFigure(report: ReportJson): Figure | null {
   });
   return {
     id: 'rates',
-    title: comparison.suite === 'agent' ? 'Strict success before and after' : 'Correct answers before and after',
+    title: `${comparison.suite === 'agent' ? 'Strict success' : 'Correct answers'}, ${names[0]} and ${names[1]}`,
     caption:
       `${comparison.items} items, ${comparison.samples} samples per arm. ` +
       'Bars: 95\u00A0% Wilson intervals over samples.',
     svg: drawIntervals({
-      title: `${comparison.measure} before and after training`,
+      title: `${comparison.measure}, ${names[0]} and ${names[1]}`,
       xLabel: `${comparison.measure} (%)`,
       rows,
       domain: [0, 100],
@@ -204,7 +207,7 @@ export function ratesFigure(report: ReportJson): Figure | null {
 }
 
 /** The paired difference with its bootstrap interval; null without a comparison. */
-export function differenceFigure(report: ReportJson): Figure | null {
+export function differenceFigure(report: ReportJson, names: ArmNames = BEFORE_AFTER): Figure | null {
   const { comparison } = report;
   if (!comparison) return null;
   const { difference, interval, resamples, seed } = comparison.difference;
@@ -215,7 +218,7 @@ export function differenceFigure(report: ReportJson): Figure | null {
     id: 'difference',
     title: 'Paired difference',
     caption:
-      `After minus before on the same items: ${comparison.wins} won, ${comparison.losses} lost, ` +
+      `${capital(names[1])} minus ${names[0]} on the same items: ${comparison.wins} won, ${comparison.losses} lost, ` +
       `${comparison.ties} equal. ` +
       `Bar: 95\u00A0% percentile interval, ${formatNumber(resamples)} resamples of items, seed ${seed}.`,
     svg: drawIntervals({

@@ -7,7 +7,7 @@ import { escapeHtml, formatNumber, formatPercent, formatPoints, formatSeconds, f
 import { rolloutSection } from './rollouts.ts';
 import type { ReportJson } from './schema.ts';
 import { REPORT_STYLE } from './style.ts';
-import { comparisonTables, methodTable, stepTable, table } from './tables.ts';
+import { comparisonTables, methodTable, pairedTable, stepTable, table } from './tables.ts';
 
 function legendHtml(entries: readonly LegendEntry[]): string {
   if (entries.length === 0) return '';
@@ -75,7 +75,8 @@ function resultSection(report: ReportJson): string {
   const curve = figureHtml(learningFigure(report, comparison ? 372 : 250));
   const first = `<div class="figures">${curve}${comparison ? side : ''}</div>`;
   const tables = comparison
-    ? `${comparisonTables(comparison)}<details><summary>Method of the interval and the test</summary>` +
+    ? `${pairedTable(comparison)}${comparisonTables(comparison)}` +
+      '<details><summary>Method of the interval and the test</summary>' +
       `${methodTable(comparison)}</details>`
     : '<p class="muted">No pair of evaluations was made.</p>';
   const notes =

@@ -106,8 +106,8 @@ export function drawSteps(plot: StepPlot): string {
     plot.title,
     {
       height: plot.height ?? 250,
-      // Tick labels such as 5 × 10⁻⁴ need room.
-      marginLeft: domain[1]! < 1e-3 ? 86 : 56,
+      // Tick labels such as 5 × 10⁻⁴ need room; ticks are a fifth of the domain or so apart.
+      marginLeft: domain[1]! < 5e-3 ? 86 : 56,
       marginRight: 18,
       marginTop: 30,
       marginBottom: 42,
@@ -216,6 +216,9 @@ export function drawIntervals(plot: {
           dy: -17,
           textAnchor: anchor(row),
           fill: 'var(--ink)',
+          // A halo, where a rule passes behind the text.
+          stroke: 'var(--card)',
+          strokeWidth: 4,
         }),
       ]),
     ],

@@ -36,7 +36,7 @@ h1 { font-size: clamp(1.7rem, 4.5vw, 2.5rem); margin: 0.3rem 0 0.6rem; letter-sp
   overflow-wrap: anywhere; }
 h2 { font-size: 1.5rem; margin: 3rem 0 0.75rem; padding-top: 1rem; border-top: 1px solid var(--line); }
 h3 { font-size: 1rem; margin: 0 0 0.15rem; }
-p { max-width: 44rem; margin: 0.5rem 0; }
+p { max-width: 44rem; margin: 0.5rem 0; overflow-wrap: anywhere; }
 .over { color: var(--muted); font-size: 0.85rem; letter-spacing: 0.04em; margin: 0; }
 .headline { font-size: clamp(1.1rem, 2.6vw, 1.35rem); line-height: 1.4; max-width: 52rem; }
 .muted, figcaption { color: var(--muted); }
@@ -76,6 +76,7 @@ th, td { padding: 0.32rem 0.9rem 0.32rem 0; border-bottom: 1px solid var(--line)
 th:first-child, td:first-child, .left { text-align: left; }
 thead th { color: var(--muted); font-weight: 500; vertical-align: bottom; }
 tbody th { font-weight: 400; }
+td:not(.left) { white-space: nowrap; }
 code { font-family: ui-monospace, "SF Mono", Menlo, "DejaVu Sans Mono", monospace; font-size: 0.85em;
   overflow-wrap: anywhere; }
 .verdicts { display: grid; grid-template-columns: repeat(2, minmax(0, 1fr)); gap: 0 2.5rem; }

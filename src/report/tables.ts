@@ -44,12 +44,66 @@ const count = (label: string, both: Both): string[] => [
   formatChange(both.change),
 ];
 
+/** What the two policies of a comparison are called. */
+export type ArmNames = readonly [a: string, b: string];
+export const BEFORE_AFTER: ArmNames = ['before', 'after'];
+
+/**
+ * The paired result, over all seeds and seed by seed; `verdict` adds a column of its own, null standing for all seeds.
+ * The interval and the test are over items with all their seeds, so a single seed has none.
+ */
+export function pairedTable(
+  comparison: Comparison,
+  names: ArmNames = BEFORE_AFTER,
+  verdict?: { head: string; of: (seed: number | null) => string },
+): string {
+  const { a, b, samples, wins, losses, difference, mcnemar, perSeed } = comparison;
+  const { interval } = difference;
+  const range = interval ? `${formatSignedPoints(interval.low)} to ${formatSignedPoints(interval.high)}` : 'none';
+  const cells = (numbers: readonly number[]) => numbers.map(formatNumber);
+  const extra = (seed: number | null) => (verdict ? [verdict.of(seed)] : []);
+  const seeds = perSeed.map((s) => [
+    `seed ${s.seed}`,
+    ...cells([s.samples, s.a, s.b, s.wins, s.losses]),
+    s.samples === 0 ? 'none' : formatPoints((s.b - s.a) / s.samples),
+    '',
+    '',
+    ...extra(s.seed),
+  ]);
+  return table({
+    caption: 'Paired by item: correct samples of each policy, items won and lost, difference in percentage points',
+    head: [
+      '',
+      'samples',
+      ...names,
+      'won',
+      'lost',
+      'difference',
+      '95 % interval (points)',
+      'exact McNemar p',
+      ...(verdict ? [verdict.head] : []),
+    ],
+    rows: [
+      [
+        'all seeds',
+        ...cells([samples, a.correct, b.correct, wins, losses]),
+        formatPoints(difference.difference),
+        range,
+        formatNumber(Number(mcnemar.pValue.toPrecision(3))),
+        ...extra(null),
+      ],
+      ...(perSeed.length > 1 ? seeds : []),
+    ],
+    wide: true,
+  });
+}
+
 /** Outcome classes, format figures and costs of both arms. */
-export function comparisonTables(comparison: Comparison): string {
-  const { a, b, outcomes, accuracyGivenAnswer: given, perSeed } = comparison;
+export function comparisonTables(comparison: Comparison, names: ArmNames = BEFORE_AFTER): string {
+  const { a, b, outcomes, accuracyGivenAnswer: given } = comparison;
   const share = (value: number | null) => (value === null ? 'none' : formatPercent(value));
   const both = given.a !== null && given.b !== null ? formatPoints(given.b - given.a) : 'none';
-  const head = ['', 'before', 'after', 'change'];
+  const head = ['', ...names, 'change'];
   const outcomeTable = table({
     caption: `Every sample in one class (${formatNumber(comparison.samples + comparison.leftOut)} per arm)`,
     head,
@@ -85,12 +139,7 @@ export function comparisonTables(comparison: Comparison): string {
     ],
     wide: true,
   });
-  const seeds = table({
-    caption: 'By generation seed',
-    head: ['seed', 'samples', 'before', 'after', 'won', 'lost'],
-    rows: perSeed.map((s) => [String(s.seed), ...[s.samples, s.a, s.b, s.wins, s.losses].map(formatNumber)]),
-  });
-  return `<div class="figures tables">${outcomeTable}${costTable}</div>${perSeed.length > 1 ? seeds : ''}`;
+  return `<div class="figures tables">${outcomeTable}${costTable}</div>`;
 }
 
 /** Method of the interval and of the test, as one row each. */
@@ -117,7 +166,7 @@ export function methodTable(comparison: Comparison): string {
         difference.standardError === null ? 'none' : formatPoints(difference.standardError).replace('+', ''),
       ],
       ['items that changed', `${mcnemar.discordant}: ${mcnemar.wins} won, ${mcnemar.losses} lost`],
-      ['exact McNemar p', String(Number(mcnemar.pValue.toPrecision(3)))],
+      ['exact McNemar p', formatNumber(Number(mcnemar.pValue.toPrecision(3)))],
     ],
   });
 }

@@ -265,7 +265,8 @@ export function smallAnswer(
     wallSeconds: performance.now() % 5,
     items,
   });
-  return { evaluation, episodes: items.map(({ id, seconds }) => ({ taskId: id, seconds }) as unknown as Episode) };
+  const episodes = items.map(({ id, seconds }) => ({ taskId: id, ids: [1, 2, 3], promptLength: 1, seconds }));
+  return { evaluation, episodes: episodes as unknown as Episode[] };
 }
 
 export interface SmallPortsOptions {

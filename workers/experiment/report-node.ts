@@ -26,18 +26,23 @@ import { effectiveEntries, readJournal } from '../../src/journal.ts';
 import type { JournalEntry } from '../../src/journal-events.ts';
 import type { Storage } from '../../src/lib/storage.ts';
 import { createNodeStorage } from '../../src/lib/storage-node.ts';
+import type { Episode } from '../../src/rollout/episode.ts';
 import type { Selection } from '../../src/select.ts';
 
 /** Tokens of the training's rollouts, of the steps that count. */
 async function trainingTokens(training: Storage, entries: readonly JournalEntry[]): Promise<TokenCount> {
-  const count: TokenCount = { sampled: 0, discarded: 0, retained: 0 };
+  const count: TokenCount = { sampled: 0, discarded: 0, retained: 0, capped: 0 };
   for (const entry of effectiveEntries(entries)) {
     if (entry.kind !== 'step') continue;
     for (const line of (await training.readText(entry.data.rollouts.file)).trimEnd().split('\n')) {
-      const { mask, discardedTokens } = JSON.parse(line) as { mask: number[]; discardedTokens: number };
-      count.sampled += mask.reduce((sum, bit) => sum + bit, 0);
+      const { mask, discardedTokens, capped } = JSON.parse(line) as Pick<
+        Episode,
+        'mask' | 'discardedTokens' | 'capped'
+      >;
+      count.sampled += mask.reduce((sum: number, bit) => sum + bit, 0);
       count.retained += mask.length;
       count.discarded += discardedTokens;
+      if (capped) count.capped += 1;
     }
   }
   return count;
