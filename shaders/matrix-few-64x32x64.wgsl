@@ -7,7 +7,8 @@
 // copied, and waited for, at once; so indices are clamped, a row past the last repeats it, and the last round, which
 // loads nothing, is written out. The conversion reads its factor from workgroup memory, or it is moved up before the
 // barrier and waits there for the stage after this one. Loads for 2 stages are on the way while as many are multiplied.
-// LoRA's term and what stands in out are fetched first.
+// LoRA's term and what stands in out are fetched before the weights, or (LATE) beside them by the subgroups that finish
+// alone: which is faster depends on the shape.
 enable f16;
 enable subgroups;
 enable chromium_experimental_subgroup_matrix;
@@ -36,6 +37,7 @@ struct Params {
 
 override ROUNDS: u32 = 1u;  // k / 128
 override RANK4: u32 = 0u;  // quads of a target's rank; 0: no LoRA
+override LATE: bool = false;
 
 @group(0) @binding(0) var<uniform> p: Params;
 @group(0) @binding(1) var<storage, read> x: array<vec4<u32>>;  // [rows, xStride8] x 8 f16, from xOffset8

@@ -8,7 +8,7 @@ import { createRecorder, type Recorder } from '../gpu/recorder.ts';
 import { packBf16, roundBf16, testValues } from './case-data.ts';
 import { launchOf, testWeightScale } from './matrix-cases.ts';
 import { fewConstants, fewKernel } from './matrix-few.ts';
-import { type FewTile, fewGrid, fewTiles } from './matrix-few-tiles.ts';
+import { type FewPlan, fewGrid, fewTiles } from './matrix-few-tiles.ts';
 import { matrixMatmul } from './matrix-matmul.ts';
 import { matrixMatmulLora, matrixMatmulLoraConstants } from './matrix-matmul-lora.ts';
 import { matrixMatmulLow } from './matrix-matmul-low.ts';
@@ -110,7 +110,7 @@ async function layerChecks(
   const [zView, b] = [allocate(gpu, 'canonical.z', z.byteLength), allocate(gpu, 'canonical.b', rank4 * columns * 4)];
   upload(gpu, b, testValues(rank4 * columns, 44));
 
-  async function layer(few: FewTile | null, first: number, count: number): Promise<Uint32Array> {
+  async function layer(plan: FewPlan | null, first: number, count: number): Promise<Uint32Array> {
     const packed = packReference(x.subarray(first * k, (first + count) * k), count, k, packedWidth(k));
     upload(gpu, packedRows!, packed.packed);
     upload(gpu, scales!, packed.scales);
@@ -133,8 +133,10 @@ async function layerChecks(
     };
     upload(gpu, out!, testValues(rows * columns, 45).subarray(first * columns, (first + count) * columns));
     const bound = [packedRows!, scales!, weights!, zView, b, out!];
-    if (few) r.dispatch(fewKernel(few), bound, params, fewGrid(few, columns), fewConstants(few, k, rank));
-    else r.dispatch(matrixMatmulLora, bound, params, tallGrid(count, columns), matrixMatmulLoraConstants(k, rank));
+    if (plan) {
+      const { tile } = plan;
+      r.dispatch(fewKernel(tile), bound, params, fewGrid(tile, columns), fewConstants(plan, k, rank));
+    } else r.dispatch(matrixMatmulLora, bound, params, tallGrid(count, columns), matrixMatmulLoraConstants(k, rank));
     r.submit();
     return readU32(gpu, out!, count * columns);
   }
@@ -142,16 +144,18 @@ async function layerChecks(
   try {
     const whole = await layer(null, 0, rows);
     const results: MatrixCanonicalResult[] = [];
-    for (const few of fewTiles) {
-      for (const [first, count] of [
-        [0, 1],
-        [61, 4],
-        [rows - few.rows, few.rows],
+    for (const tile of fewTiles) {
+      for (const [first, count, late] of [
+        [0, 1, false],
+        [61, 4, true],
+        [rows - tile.rows, tile.rows, false],
+        [rows - tile.rows, tile.rows, true],
       ] as const) {
-        const found = await layer(few, first, count);
+        const found = await layer({ tile, late }, first, count);
         const wanted = whole.subarray(first * columns, (first + count) * columns);
         const differ = found.reduce((sum, word, i) => sum + (word === wanted[i] ? 0 : 1), 0);
-        const name = `linear layer of rank ${rank}, ${few.name}: rows ${first} to ${first + count - 1} against all ${rows}`;
+        const how = `${tile.name}${late ? ' late' : ''}`;
+        const name = `linear layer of rank ${rank}, ${how}: rows ${first} to ${first + count - 1} against all ${rows}`;
         results.push({ name, passed: differ === 0, detail: `${differ} of ${found.length} outputs differ` });
       }
     }

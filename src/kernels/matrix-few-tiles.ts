@@ -16,8 +16,12 @@ export interface FewTile {
   readonly ahead: 1 | 2 | 4;
   /** Accumulators of a subgroup that multiplies: blocks of rows, one below the other. */
   readonly down: 1 | 2 | 4;
-  /** Whether LoRA's operands are fetched before the weights or beside them; which is faster depends on the shape. */
-  readonly lora: 'first' | 'late';
+}
+
+/** How a product runs: its tile, and whether LoRA's operands are fetched beside the weights or before them. */
+export interface FewPlan {
+  readonly tile: FewTile;
+  readonly late: boolean;
 }
 
 /** Stages in one round of a tile's loop. */
@@ -25,34 +29,26 @@ export function stagesOf({ ahead }: FewTile): number {
   return Math.max(ahead, 2);
 }
 
-type Rest = Partial<Pick<FewTile, 'down' | 'lora'>>;
-
 function tile(
   subgroups: FewTile['subgroups'],
   [rows, columns, panel]: [FewTile['rows'], FewTile['columns'], number],
   ahead: FewTile['ahead'],
-  { down = 1, lora = 'first' }: Rest = {},
+  down: FewTile['down'] = 1,
 ): FewTile {
-  const name = `${rows}x${columns}x${panel}${lora === 'late' ? '-late' : ''}`;
-  return { name, subgroups, rows, columns, panel, ahead, down, lora };
+  return { name: `${rows}x${columns}x${panel}`, subgroups, rows, columns, panel, ahead, down };
 }
-
-const late = { lora: 'late' } as const;
 
 export const fewTiles = [
   tile(8, [8, 16, 256], 2),
-  tile(8, [8, 16, 256], 2, late),
   tile(4, [8, 16, 128], 2),
-  tile(4, [8, 16, 128], 2, late),
   tile(4, [8, 32, 32], 1),
   tile(8, [16, 16, 256], 2),
-  tile(8, [16, 16, 256], 2, late),
   tile(4, [16, 16, 128], 2),
   tile(8, [16, 32, 128], 2),
   tile(4, [16, 32, 32], 1),
-  tile(8, [64, 16, 128], 2, { down: 2 }),
-  tile(8, [64, 32, 64], 2, { down: 2 }),
-  tile(4, [64, 32, 32], 1, { down: 2 }),
+  tile(8, [64, 16, 128], 2, 2),
+  tile(8, [64, 32, 64], 2, 2),
+  tile(4, [64, 32, 32], 1, 2),
 ] as const satisfies readonly FewTile[];
 
 /** Terms of one round of a tile's loop: k must be a multiple. */
@@ -63,24 +59,22 @@ export function roundOf(few: FewTile): number {
 /** The largest number of rows that these kernels take. */
 export const mostFewRows = 64;
 
-/** Tiles in the order of preference: for few columns, for more, and for many. */
-const preferred: Record<FewTile['rows'], (columns: number, k: number) => string[]> = {
-  8: (columns, k) =>
+/** Tiles in the order of preference: for few columns, and for more. */
+const preferred: Record<FewTile['rows'], (columns: number) => string[]> = {
+  8: (columns) => (columns <= 3072 ? ['8x16x256', '8x16x128', '8x32x32'] : ['8x16x128', '8x32x32']),
+  16: (columns) =>
     columns <= 3072
-      ? [k <= 2048 ? '8x16x256' : '8x16x256-late', '8x16x128', '8x32x32']
-      : [columns <= 6144 ? '8x16x128' : '8x16x128-late', '8x32x32'],
-  16: (columns, k) =>
-    columns <= 3072
-      ? [k <= 2048 ? '16x16x256' : '16x16x256-late', '16x16x128', '16x32x32']
+      ? ['16x16x256', '16x16x128', '16x32x32']
       : [columns <= 6144 ? '16x16x128' : '16x32x128', '16x32x32'],
   64: (columns) => (columns <= 3072 ? ['64x16x128', '64x32x64', '64x32x32'] : ['64x32x64', '64x32x32']),
 };
 
-/** The tile for at most 64 rows, `columns` rows of W and `k` (a multiple of 64) terms. */
-export function fewTile(rows: number, columns: number, k: number): FewTile {
-  const names = preferred[rows <= 8 ? 8 : rows <= 16 ? 16 : 64](columns, k);
+/** How a product of at most 64 rows with `columns` rows of W and `k` (a multiple of 64) terms runs. */
+export function fewPlan(rows: number, columns: number, k: number): FewPlan {
+  const names = preferred[rows <= 8 ? 8 : rows <= 16 ? 16 : 64](columns);
   const tiles = names.map((name) => fewTiles.find((few) => few.name === name)!);
-  return tiles.find((few) => k % roundOf(few) === 0)!;
+  const late = (rows <= 16 && columns <= 3072 && k > 2048) || (rows <= 8 && columns > 6144);
+  return { tile: tiles.find((few) => k % roundOf(few) === 0)!, late };
 }
 
 /** Grid of a tile over `columns` columns; all rows are one workgroup's. */

@@ -4,7 +4,7 @@
 import type { View } from '../gpu/buffers.ts';
 import type { Recorder } from '../gpu/recorder.ts';
 import { fewConstants, fewKernel } from '../kernels/matrix-few.ts';
-import { fewGrid, fewTile, mostFewRows } from '../kernels/matrix-few-tiles.ts';
+import { fewGrid, fewPlan, mostFewRows } from '../kernels/matrix-few-tiles.ts';
 import { matrixMatmulLora, matrixMatmulLoraConstants } from '../kernels/matrix-matmul-lora.ts';
 import { matrixPlain, plainGrid } from '../kernels/matrix-plain.ts';
 import { packedWidth, tallGrid } from '../kernels/matrix-tiles.ts';
@@ -67,7 +67,7 @@ export function recordProduct(
   } else if (rows > mostFewRows) {
     r.dispatch(matrixMatmulLora, views, params, tallGrid(rows, columns), matrixMatmulLoraConstants(k, rank));
   } else {
-    const few = fewTile(rows, columns, k);
-    r.dispatch(fewKernel(few), views, params, fewGrid(few, columns), fewConstants(few, k, rank));
+    const plan = fewPlan(rows, columns, k);
+    r.dispatch(fewKernel(plan.tile), views, params, fewGrid(plan.tile, columns), fewConstants(plan, k, rank));
   }
 }

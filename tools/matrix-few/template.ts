@@ -42,11 +42,7 @@ function numbersOf(tile: FewTile) {
 }
 
 function header(tile: FewTile): string {
-  const { rows, columns, panel, ahead, lora } = tile;
-  const order =
-    lora === 'first'
-      ? "LoRA's term and what stands in out are fetched first."
-      : "LoRA's term and what stands in out are fetched by some subgroups alone: the others' weights are not held up.";
+  const { rows, columns, panel, ahead } = tile;
   return `// Written by tools/matrix-few; change the template, not this file.
 // out[m, n] = (mode 2: out[m, n] +) s[m] * sum_k x[m, k] * w[n, k] + loraScale * sum_r z[m, t(n) * rank + r] * b[r, n]
 // for at most ${rows} rows. Operands, order and bits as in matrix-matmul, epilogue as in matrix-matmul-lora. A workgroup
@@ -56,7 +52,8 @@ function header(tile: FewTile): string {
 // copied, and waited for, at once; so indices are clamped, a row past the last repeats it, and the last round, which
 // loads nothing, is written out. The conversion reads its factor from workgroup memory, or it is moved up before the
 // barrier and waits there for the stage after this one. Loads for ${ahead} stage${ahead > 1 ? 's are' : ' is'} on the way while as many are multiplied.
-// ${order}
+// LoRA's term and what stands in out are fetched before the weights, or (LATE) beside them by the subgroups that finish
+// alone: which is faster depends on the shape.
 enable f16;
 enable subgroups;
 enable chromium_experimental_subgroup_matrix;
@@ -91,6 +88,7 @@ struct Params {
 
 override ROUNDS: u32 = 1u;  // k / ${panel * stages}
 override RANK4: u32 = 0u;  // quads of a target's rank; 0: no LoRA
+override LATE: bool = false;
 
 @group(0) @binding(0) var<uniform> p: Params;
 @group(0) @binding(1) var<storage, read> x: array<vec4<u32>>;  // [rows, xStride8] x 8 f16, from xOffset8
@@ -239,7 +237,7 @@ function round(tile: FewTile, name: string, last: boolean, indent: string): stri
 }
 
 function body(tile: FewTile): string {
-  const { subgroups, columns, ahead, down, lora } = tile;
+  const { subgroups, columns, ahead, down } = tile;
   const { lanes, quads, side, across, workers, stride, each, finishers } = numbersOf(tile);
   const place = (i: number) => plus('place', i * lanes);
   const where = [
@@ -264,7 +262,7 @@ ${where}  let row = index / ${quads}u;
   for (let a = 0; a < down; a++) o.push(`  var acc${a}: Sum;`);
   for (let set = 0; set < ahead; set++) o.push(...loads(tile, set, `${set}u`, '  ', 'var '));
   o.push('  if (index == 0u) {\n    factor = p.weightScale;\n  }\n  workgroupBarrier();');
-  const own = lora === 'late' && finishers < subgroups ? `turn < ${finishers}u && ` : '';
+  const own = finishers < subgroups ? `(!LATE || turn < ${finishers}u) && ` : '';
   for (let i = 0; i < each; i++) {
     const [m, n] = [`(${place(i)}) / ${columns / 4}u`, `firstN + (${place(i)}) % ${columns / 4}u * 4u`];
     o.push(`  var before${i} = vec4<f32>(0.0);
