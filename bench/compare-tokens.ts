@@ -6,10 +6,11 @@ import type { Gpu } from '../src/gpu/device.ts';
 import type { Trainer } from '../src/grpo/step.ts';
 import { testValues } from '../src/kernels/case-data.ts';
 import { type Adapter, initAdapter, type LoraConfig } from '../src/model/lora.ts';
+import type { RowScores } from '../src/model/scorer.ts';
 import type { GpuModel } from '../src/model/weights.ts';
 import type { TrainSequence } from '../src/rollout/pack.ts';
 import { planMembers, positionsOf, type SampledMember, sampleMembers } from './batch-members.ts';
-import { referencePass, type TokenScores } from './reference-pass.ts';
+import { referencePass } from './reference-pass.ts';
 import type { TokenSettings } from './settings.ts';
 import { makeTrainer, samplerOf, sampling } from './steps.ts';
 
@@ -69,7 +70,7 @@ export function comparedTrainer(gpu: Gpu, model: GpuModel, settings: TokenSettin
 /** The same bits; a NaN is like nothing, not even like itself. */
 const same = (a: number, b: number | undefined) => Object.is(a, b) && a === b;
 
-function differencesOf(sampled: readonly SampledMember[], scored: readonly TokenScores[]): Differences {
+function differencesOf(sampled: readonly SampledMember[], scored: readonly RowScores[]): Differences {
   const found: Differences = { logprobs: 0, entropies: 0 };
   for (const [i, { drawn }] of sampled.entries()) {
     for (const [t, { logprob, entropy }] of drawn.entries()) {
@@ -98,7 +99,7 @@ export async function comparePasses(
   const sequences = sampled.map(sequenceOf);
   const length = Math.max(...sequences.map(({ ids }) => ids.length));
   // No multiple of anything: passes end in the middle of sequences, prompts and tiles.
-  const shape = { rows: 2 * length + 37, sequences: 2 * together, length };
+  const shape = { rows: 2 * length + 37, slots: 2 * together, cacheLength: length };
   const reference = await referencePass(gpu, model, trainer.adapter, sequences, shape, sampling.temperature);
   return {
     reference: differencesOf(sampled, reference),

@@ -4,7 +4,6 @@
 // dispatches are sent. Invariant: the step is the decoder's own, its dispatches in its order; the layers without a kernel
 // compute nonsense, in the same time as sense, and the draw, where that is not so, is left out while they are measured.
 import { allocate, release, upload, type View } from '../src/gpu/buffers.ts';
-import type { Gpu } from '../src/gpu/device.ts';
 import { createRecorder, type Recorder } from '../src/gpu/recorder.ts';
 import { keyRow, keyWords } from '../src/kernels/sample.ts';
 import { fusedAdapter, recordTranspose } from '../src/model/fused-adapter.ts';

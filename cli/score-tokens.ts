@@ -1,19 +1,14 @@
 // Teacher-forced log-probs and entropies of a sequence under a policy, by the forward pass and the kernel that
-// sampling and training use. Not an evaluation. Invariant: [tokens, vocabulary] never exists; the length of a pass
-// changes no bit.
-import { allocate, readF32, upload } from '../src/gpu/buffers.ts';
+// sampling and training use (src/model/scorer.ts). Not an evaluation. Invariant: ids that the vocabulary lacks and
+// sequences past the model's positions are refused.
 import type { Gpu, KernelFamily } from '../src/gpu/device.ts';
-import { createRecorder } from '../src/gpu/recorder.ts';
 import { PlanError } from '../src/lib/errors.ts';
 import { canaryPositions } from '../src/model/canary.ts';
-import { recordForward } from '../src/model/forward.ts';
-import { chooseRows, createHead, headChunks, recordLogits } from '../src/model/head.ts';
-import { recordLogprobs } from '../src/model/head-draw.ts';
+import { sequencesBatch } from '../src/model/forward.ts';
 import { loadFamilyWeights } from '../src/model/matrix-load.ts';
-import { runsFused } from '../src/model/matrix-weights.ts';
 import { type Policy, vocabularyOf } from '../src/model/open-node.ts';
+import { createScorer } from '../src/model/scorer.ts';
 import type { LoadOptions } from '../src/model/weights.ts';
-import { createWorkspace } from '../src/model/workspace.ts';
 import { loadCheckedAdapter, requirePositions } from './sample-text.ts';
 
 /** One entry for each predicted token: all tokens of the sequence but the first. */
@@ -60,40 +55,10 @@ export async function scoreTokens(
   });
   const adapter = await loadCheckedAdapter(gpu, policy, family, model, onNote);
   const rows = Math.min(inputs.length, PASS_ROWS);
-  const workspace = createWorkspace(gpu, model.architecture, adapter?.layout ?? null, {
-    rows,
-    slots: 1,
-    cacheLength: inputs.length,
-    training: false,
-    fused: runsFused(gpu, model),
-  });
-  const head = createHead(gpu, model.architecture, rows, vocabulary);
-  const targets = allocate(gpu, 'score.targets', rows * 4);
-  const stats = allocate(gpu, 'score.stats', rows * 16);
-  const recorder = createRecorder(gpu);
-  const result: ScoreResult = { ids: ids.slice(1), logprobs: [], entropy: [] };
-  for (let first = 0; first < inputs.length; first += rows) {
-    const tokens = Uint32Array.from(inputs.slice(first, first + rows));
-    const count = tokens.length;
-    const index = Uint32Array.from({ length: count }, (_, i) => i);
-    recordForward(gpu, recorder, model, workspace, adapter, {
-      tokens,
-      slots: new Uint32Array(count),
-      positions: index.map((i) => first + i),
-    });
-    chooseRows(gpu, recorder, head, index);
-    upload(gpu, targets, Uint32Array.from(ids.slice(first + 1, first + 1 + count)));
-    for (const chunk of headChunks(head, count)) {
-      recordLogits(recorder, model, workspace, head, chunk);
-      recordLogprobs(recorder, head, chunk, targets, stats, 1 / temperature);
-    }
-    recorder.submit();
-    // [rows, 4]: max, log-sum-exp, log-prob, entropy.
-    const values = await readF32(gpu, stats, count * 4);
-    for (let i = 0; i < count; i++) {
-      result.logprobs.push(values[i * 4 + 2]!);
-      result.entropy.push(values[i * 4 + 3]!);
-    }
-  }
-  return result;
+  const shape = { rows, slots: 1, cacheLength: inputs.length, vocabulary };
+  const scorer = createScorer(gpu, model, adapter?.layout ?? null, shape, temperature);
+  const all = Array.from(inputs, (_, i) => i);
+  const targets = Uint32Array.from(ids.slice(1));
+  const { logprobs, entropies } = await scorer.score(adapter, sequencesBatch([inputs]), all, targets);
+  return { ids: ids.slice(1), logprobs: [...logprobs], entropy: [...entropies] };
 }
