@@ -10,6 +10,7 @@ import { trainTasks } from './environments/german-task.ts';
 import type { Task } from './environments/port.ts';
 import { type Opening, openingsFile, openingsOfStep } from './environments/service/openings.ts';
 import { readTasks } from './environments/service/task-file.ts';
+import { SERVICE_FILE } from './experiment/service-facts.ts';
 import { type DataCursor, takePrompts } from './lib/data-order.ts';
 import { PlanError } from './lib/errors.ts';
 import { sha256HexAsync } from './lib/sha256.ts';
@@ -51,21 +52,34 @@ function schedule({ seed, grpo }: RunConfig, tasks: readonly Task[]) {
   };
 }
 
+/** A finding where a file of the folder is not the one that the journal names. */
+async function keptFile(
+  storage: Storage,
+  file: string,
+  wanted: string,
+  versions: Readonly<Record<string, string>>,
+): Promise<string | null> {
+  if (!(await storage.exists(file))) return evidence(file, 'no such file', wanted);
+  const sha256 = await sha256HexAsync(await storage.read(file));
+  return sha256 === versions[file]
+    ? null
+    : evidence(file, `SHA-256 ${sha256}`, `${versions[file]}, as the journal says`);
+}
+
 /** The tasks of a service that the run was started with; none, and a finding, where the file is not that one. */
 async function ownTasks(
   storage: Storage,
   { data }: RunConfig,
   versions: Readonly<Record<string, string>>,
 ): Promise<{ tasks: Task[]; findings: string[] }> {
-  const lost = (found: string, wanted: string) => ({ tasks: [], findings: [evidence(TASKS_FILE, found, wanted)] });
   const { environment, tasks: path, count } = data;
   if (environment === 'german' || path === undefined) return { tasks: [], findings: [] };
-  if (!(await storage.exists(TASKS_FILE))) return lost('no such file', 'the tasks of the run');
-  const sha256 = await sha256HexAsync(await storage.read(TASKS_FILE));
-  const said = versions[TASKS_FILE];
-  if (sha256 !== said) return lost(`SHA-256 ${sha256}`, `${said}, as the journal says`);
+  const service = await keptFile(storage, SERVICE_FILE, 'the facts of the service', versions);
+  const lost = await keptFile(storage, TASKS_FILE, 'the tasks of the run', versions);
+  const findings = [service, lost].filter((finding) => finding !== null);
+  if (lost !== null) return { tasks: [], findings };
   const tasks = readTasks(environment, path, await storage.readText(TASKS_FILE));
-  return { tasks: count === 0 ? tasks : tasks.slice(0, count), findings: [] };
+  return { tasks: count === 0 ? tasks : tasks.slice(0, count), findings };
 }
 
 async function readOpenings(

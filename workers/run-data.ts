@@ -4,7 +4,6 @@
 import { readFileSync } from 'node:fs';
 import { germanContexts } from '../src/audit/german.ts';
 import { OWN_INVALID_CALL, openedContexts } from '../src/audit/opened.ts';
-import { TASKS_FILE } from '../src/audit-contexts.ts';
 import { INVALID_CALL_OBSERVATION } from '../src/environments/german-expert.ts';
 import { trainTasks } from '../src/environments/german-task.ts';
 import type { EnvironmentPort, Task } from '../src/environments/port.ts';
@@ -25,8 +24,6 @@ export interface RunData {
   environment: string;
   /** Bytes of the tasks' file; null where the program makes them. */
   file: Uint8Array | null;
-  /** What a journal says of them beside the programs' versions. */
-  versions: Record<string, string>;
   invalidCallObservation: string;
   /** How rollouts meet this environment and are audited. */
   connect(
@@ -65,7 +62,6 @@ export function openRunData(config: RunConfig): RunData {
       tasks: trainTasks(seeds.train, count),
       environment: 'german/1',
       file: null,
-      versions: {},
       invalidCallObservation: INVALID_CALL_OBSERVATION,
       connect: (port, text) => ({ port, ...withoutLosses(auditPorts(config, germanAudit(text, config)), () => false) }),
     };
@@ -85,7 +81,6 @@ export function openRunData(config: RunConfig): RunData {
     tasks: count === 0 ? all : all.slice(0, count),
     environment: `${environment}/1, tasks ${sha256}`,
     file,
-    versions: { [TASKS_FILE]: sha256 },
     invalidCallObservation: OWN_INVALID_CALL,
     connect: (inner, text, storage) => connectOwn(config, inner, text, storage),
   };

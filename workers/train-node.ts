@@ -2,10 +2,10 @@
 // storage; and runs it. Not the loop (src/train.ts). Invariant: a run folder belongs to one configuration; a used folder
 // is only entered with `resume`, and what fails to verify is moved to recovery/, never deleted.
 import { performance } from 'node:perf_hooks';
-import { TASKS_FILE } from '../src/audit-contexts.ts';
 import { checkpointFolder, newestVerified, retainCheckpoints, sealCheckpoint, setAside } from '../src/checkpoint.ts';
 import { type CheckpointIdentity, f32BitsHex, requireIdentity } from '../src/checkpoint-state.ts';
 import { type EnvironmentChoice, LOCAL } from '../src/environments/service/choice.ts';
+import { SERVICE_FILE, type ServiceFacts } from '../src/experiment/service-facts.ts';
 import { type Gpu, openGpu } from '../src/gpu/device.ts';
 import { learningRate } from '../src/grpo/schedule.ts';
 import { createTrainer, type Trainer } from '../src/grpo/step.ts';
@@ -30,8 +30,9 @@ import { trainerOptions } from '../src/trainer-options.ts';
 import { spawnEnvironment } from './environment-node.ts';
 import { openRunData, type RunData } from './run-data.ts';
 import { runVersions, shaderDigests, shadersSha256 } from './run-identity.ts';
+import { inputVersions, keepInputs, type RunInput, serviceInput, tasksInput } from './run-inputs.ts';
 import { samplerShape, trainingRehearsal } from './run-rehearsal.ts';
-import { deviceFacts, runLength, startingAdapter, trainerShape } from './run-trainer.ts';
+import { deviceFacts, requirePositions, runLength, startingAdapter, trainerShape } from './run-trainer.ts';
 
 export interface TrainProgress {
   onStep?: (step: number, steps: number, metrics: Record<string, number>) => void;
@@ -48,6 +49,8 @@ export interface TrainRunOptions {
   shouldStop?: () => boolean;
   /** Where the task is served; in process by default. For the German task it changes no byte of a run. */
   environment?: EnvironmentChoice;
+  /** What is known of the service behind `environment`; null, the default, for the German task. */
+  service?: ServiceFacts | null;
   /** What is trained on, where it was opened already. */
   data?: RunData;
   /** Folder to write to instead of the configuration's `output`, which is then a name only. */
@@ -135,19 +138,14 @@ async function restore(
   return { step: state.step, cursor: state.cursor };
 }
 
-/** Keeps the bytes of the tasks' file in the run's folder, or refuses others than the run was started with. */
-async function keepTasks(
-  storage: Storage,
-  { file }: RunData,
-  started: boolean,
-  path: string | undefined,
-): Promise<void> {
-  if (file === null) return;
-  if (!started) return storage.write(TASKS_FILE, file);
-  const [kept, now] = [sha256Hex(await storage.read(TASKS_FILE)), sha256Hex(file)];
-  if (kept === now) return;
-  const message = `resuming ${storage.label}: ${path} has SHA-256 ${now}, the run was started with ${kept}. Restore that file: ${TASKS_FILE} in the folder of the run is a copy of it.`;
-  throw new PlanError('other-tasks', message);
+/** Refuses an environment that is not the configuration's: the tasks of one are not those of the other. */
+function requireEnvironment(choice: EnvironmentChoice, service: ServiceFacts | null, { data }: RunConfig): void {
+  const own = choice.kind === 'service' && choice.client.tasks === 'own';
+  const known = service !== null;
+  if (own === (data.environment !== 'german') && own === known) return;
+  const kind = own ? `a service with tasks of its own, ${known ? '' : 'un'}known by its facts,` : 'the german task';
+  const message = `starting a run on ${data.environment} tasks: found ${kind} as its environment; wanted that of data.environment, with its facts where it is a service. Start it as \`shaderl train\` does.`;
+  throw new PlanError('other-environment', message);
 }
 
 /**
@@ -158,15 +156,18 @@ export async function trainRun(run: ResolvedRunConfig, options: TrainRunOptions)
   const { config } = run;
   const { progress = {}, environment: choice = LOCAL } = options;
   const data = options.data ?? openRunData(config);
-  const own = choice.kind === 'service' && choice.client.tasks === 'own';
-  if (own !== (config.data.environment !== 'german')) {
-    const message = `starting a run on ${config.data.environment} tasks: found ${own ? 'a service with tasks of its own' : 'the german task'} as its environment; wanted the environment of data.environment. Start it as \`shaderl train\` does.`;
-    throw new PlanError('other-environment', message);
-  }
+  const service = options.service ?? null;
+  requireEnvironment(choice, service, config);
+  const inputs: RunInput[] = [
+    ...(data.file === null ? [] : [tasksInput(data.file, config.data.tasks ?? 'the tasks')]),
+    ...(service === null ? [] : [serviceInput(service)]),
+  ];
   const storage = createNodeStorage(options.folder ?? config.output);
   const journal = await enterFolder(storage, run, options.resume);
   const base = await openBase(config.model);
   const arch = base.files.architecture;
+  const positions = requirePositions(config, data.tasks, base);
+  if (positions !== null) progress.onNote?.(positions);
   const gpu = await openGpu();
   const environment = await spawnEnvironment(choice).catch((error: unknown) => {
     gpu.destroy();
@@ -198,12 +199,13 @@ export async function trainRun(run: ResolvedRunConfig, options: TrainRunOptions)
       const { vocabulary } = base;
       progress.onNote?.(await checkLoadedAdapter(gpu, model, initial.loaded, trainer.adapter, vocabulary, setting));
     }
-    const identity = identityOf(base, gpu, config, data.environment);
+    const sealedService = inputs.filter(({ file }) => file === SERVICE_FILE).map(({ sha256 }) => `, service ${sha256}`);
+    const identity = identityOf(base, gpu, config, [data.environment, ...sealedService].join(''));
     const files = async () => encodeTrainState(await trainer.state(), initial.config, initial.baseModel);
     let start: SealedState = { step: 0, cursor: { epoch: 0, index: 0 } };
-    const started = journal.entries.some((entry) => entry.kind === 'run-start');
-    await keepTasks(storage, data, started, config.data.tasks);
-    if (started) {
+    const begun = journal.entries.find((entry) => entry.kind === 'run-start');
+    await keepInputs(storage, inputs, begun?.kind === 'run-start' ? begun.data.versions : null);
+    if (begun) {
       start = await restore(storage, journal, trainer, run, base, identity, gpu);
     } else {
       await storage.write('run-config.json', new TextEncoder().encode(`${JSON.stringify(config, null, 2)}\n`));
@@ -214,7 +216,7 @@ export async function trainRun(run: ResolvedRunConfig, options: TrainRunOptions)
           planSha256: run.sha256,
           device: identity.device,
           kernelFamily: config.kernels.family,
-          versions: { ...runVersions(gpu), ...data.versions },
+          versions: { ...runVersions(gpu), ...inputVersions(inputs) },
           shaderDigests: shaderDigests(),
         },
       });

@@ -21,7 +21,7 @@ interface TrainOptions {
 }
 
 /** What serves the run's environment. Throws PlanError for options that contradict each other or the file. */
-function askedEnvironment({ env, envUrl, config: file }: TrainOptions, config: RunConfig): AskedEnvironment {
+function askedEnvironment({ env, envUrl, config: file, resume }: TrainOptions, config: RunConfig): AskedEnvironment {
   const { output, grpo, data, service } = config;
   const refuse = (rest: string) => new PlanError('bad-options', `reading the command line: ${rest}`);
   const own = data.environment !== 'german';
@@ -38,7 +38,9 @@ function askedEnvironment({ env, envUrl, config: file }: TrainOptions, config: R
     sessions: grpo.groupSize * grpo.groupsPerStep,
     folder: join(output, 'service'),
     name: 'train',
-    ...(service ? { own: service as OwnServiceSection } : {}),
+    ...(service
+      ? { own: { section: service as OwnServiceSection, configFile: file, resumed: resume ? output : null } }
+      : {}),
   };
 }
 
@@ -76,11 +78,12 @@ export function addTrain(program: Command, openSession: OpenSession): void {
       // Before a service is started for nothing.
       const data = openRunData(run.config);
       const outcome = await interruptible(session.progress, (shouldStop) =>
-        withEnvironment(asked, (environment) =>
+        withEnvironment(asked, (environment, service) =>
           trainRun(run, {
             resume: options.resume === true,
             shouldStop,
             environment,
+            service,
             data,
             progress: runProgress(session.progress),
           }),

@@ -5,6 +5,15 @@ import { z } from 'zod';
 import { type ClientOptions, SERVICE_PROTOCOLS, type ServiceProtocolName } from '../environments/service/choice.ts';
 import { sha256Text } from '../journal-events.ts';
 import { PlanError } from '../lib/errors.ts';
+import {
+  expectationContradictions,
+  expectedService,
+  identityDifference,
+  type PinnedIdentity,
+  pinnedFile,
+  requireAnswers,
+  serviceFacts,
+} from './service-facts.ts';
 
 /** Stands for a free port that is chosen whenever the service is started. */
 export const PORT = '{port}';
@@ -59,6 +68,8 @@ export const ownServiceSection = serviceSection.extend({
   verdictTool: z.string().min(1).optional(),
   /** Reward from which an episode is a strict success where the service does not say; left out is 1. */
   strictReward: z.number().optional(),
+  /** What the service must be for the run to begin; left out: any service is taken, and pinned as it is found. */
+  identity: expectedService.optional(),
 });
 export type OwnServiceSection = z.infer<typeof ownServiceSection>;
 
@@ -96,6 +107,7 @@ export function ownServiceContradictions(
   if (section.url === null && section.command === null) {
     found.push(['service.url', null, 'the address of the service, or service.command, which starts it']);
   }
+  if (section.identity) found.push(...expectationContradictions(section.identity, protocol, section.command !== null));
   const other = protocol === 'openenv' ? 'nemo-gym' : 'openenv';
   for (const key of KEYS_OF[other]) {
     if (section[key] !== undefined) found.push([`service.${key}`, section[key], `none: it is of protocol ${other}`]);
@@ -107,34 +119,11 @@ export function ownServiceContradictions(
   return found;
 }
 
-const file = z.strictObject({ path: z.string(), bytes: z.int().min(0), sha256: sha256Text });
-
-const ownedCommand = z.strictObject({
-  /** As it is run, with `{port}` where a port is filled in; the first member is an absolute path. */
-  command: z.array(z.string()).min(1),
-  cwd: z.string(),
-  executable: file,
-  /** Files that the command or the recipe names, absolute paths. */
-  files: z.array(file),
-  /** Name -> version: the interpreter, and the packages that it would load. */
-  packages: z.record(z.string(), z.string()),
-});
-export type OwnedCommand = z.infer<typeof ownedCommand>;
-
-export const planService = z.strictObject({
-  protocol: z.enum(SERVICE_PROTOCOLS),
-  /** With `{port}` if the port is chosen at each start. */
-  url: z.string(),
-  /** Null: somebody else keeps the service running. */
-  owned: ownedCommand.nullable(),
-  /** What it answered: path -> SHA-256 of `status body`, and its metadata. */
-  identity: z.strictObject({ digests: z.record(z.string(), sha256Text), metadata: z.unknown() }),
+export const planService = serviceFacts.extend({
   /** Bytes of the smoke proof, copied into the plan's folder. */
-  proof: file,
+  proof: pinnedFile,
 });
 export type PlanService = z.infer<typeof planService>;
-
-export type PinnedIdentity = PlanService['identity'];
 
 /** Rules between fields, as [key, value found, what was wanted]. */
 export function serviceContradictions({ url, command, cwd, files }: ServiceSection): [string, unknown, string][] {
@@ -263,28 +252,11 @@ export function requireProof(text: string, label: string, wanted: ProofWanted): 
   }
 }
 
-/** The first path whose answer is another one. */
-export function identityDifference(
-  pinned: PinnedIdentity,
-  found: PinnedIdentity,
-): { path: string; pinned: string; found: string } | null {
-  const paths = [...new Set([...Object.keys(pinned.digests), ...Object.keys(found.digests)])].sort();
-  for (const path of paths) {
-    const [was, is] = [pinned.digests[path] ?? 'nothing', found.digests[path] ?? 'nothing'];
-    if (was !== is) return { path, pinned: was, found: is };
-  }
-  return null;
-}
-
 /** Refuses a service that is not the pinned one. Throws PlanError `service-changed`. */
 export function requireSameService(service: PlanService, url: string, found: PinnedIdentity, label: string): void {
-  const difference = identityDifference(service.identity, found);
-  if (!difference) return;
-  const said = JSON.stringify(found.metadata).slice(0, 200);
-  throw new PlanError(
-    'service-changed',
-    `checking ${label} against ${url}${difference.path}: found an answer with SHA-256 ${difference.found} ` +
-      `(metadata ${said}); the plan froze ${difference.pinned}. This is not the service that was proven: start that ` +
-      'one, or prove this one and prepare a new plan.',
-  );
+  requireAnswers(service.identity, url, found, {
+    doing: `checking ${label}`,
+    wanted: 'the plan froze',
+    remedy: 'This is not the service that was proven: start that one, or prove this one and prepare a new plan.',
+  });
 }

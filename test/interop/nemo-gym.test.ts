@@ -5,8 +5,9 @@ import { afterAll, beforeAll, describe, expect, it } from 'vitest';
 import { createNemoGymPort } from '../../src/environments/nemo-gym/client.ts';
 import { nodeHttp } from '../../src/environments/service/http-node.ts';
 import { serveGerman } from '../../workers/services/german-service.ts';
-import { play, tasks, transcriptOf } from '../wire/support/german.ts';
+import { germanPort, play, tasks, transcriptOf } from '../wire/support/german.ts';
 import { readTranscript } from '../wire/support/transcript.ts';
+import { expectGermanParity } from './german-parity.ts';
 import { pythonWith, startServer } from './python-modules.ts';
 
 const python = pythonWith('nemo_gym.openai_utils', 'resources_servers.example_session_state_mgmt.app');
@@ -42,6 +43,19 @@ describe.skipIf(!python)(`a resources server of the nemo-gym package${reason}`, 
     const rewards = await Promise.all([play('a', [1, 2]), play('b', [1]), play('c', [3]), play('d', [])]);
     expect(rewards).toEqual([1, 0, 1, 0]);
   });
+});
+
+describe.skipIf(!python)(`the German task, written in Python and served by the nemo-gym package${reason}`, () => {
+  it('gives our client the prompts, tools, observations and verdicts of the environment in process', async () => {
+    const { server, url } = await startServer(python!, (port) => ['nemo_gym_german.py', port], '', 90_000);
+    try {
+      const port = germanPort('nemo-gym', url, {}, 8);
+      await expectGermanParity(port, 32);
+      expect(await port.stats()).toMatchObject({ verified: 32, lost: 0, leaked: 0, open: 0 });
+    } finally {
+      server.kill('SIGKILL');
+    }
+  }, 150_000);
 });
 
 describe.skipIf(!python)(`the nemo-gym package's models${reason}`, () => {

@@ -7,7 +7,8 @@ import { createOpenEnvPort } from '../../src/environments/openenv/client.ts';
 import { nodeHttp } from '../../src/environments/service/http-node.ts';
 import { nodeSocket } from '../../src/environments/service/socket-node.ts';
 import { serveGerman } from '../../workers/services/german-service.ts';
-import { tasks, transcriptOf } from '../wire/support/german.ts';
+import { germanPort, tasks, transcriptOf } from '../wire/support/german.ts';
+import { expectGermanParity } from './german-parity.ts';
 import { pythonWith, startServer } from './python-modules.ts';
 
 const python = pythonWith('openenv.core.env_server.http_server', 'fastmcp', 'uvicorn');
@@ -49,6 +50,19 @@ describe.skipIf(!python)(`an environment served by the OpenEnv package${reason}`
     expect(sums).toEqual(Array.from({ length: 12 }, (_, i) => String(i + 1)));
     expect(await port.stats()).toMatchObject({ limit: 4, lost: 0, leaked: 0, open: 0 });
   });
+});
+
+describe.skipIf(!python)(`the German task, written in Python and served by the OpenEnv package${reason}`, () => {
+  it('gives our client the prompts, tools, observations and verdicts of the environment in process', async () => {
+    const { server, url } = await startServer(python!, (port) => ['openenv_german.py', port], '/health', 60_000);
+    try {
+      const port = germanPort('openenv', url, {}, 8);
+      await expectGermanParity(port, 32);
+      expect(await port.stats()).toMatchObject({ verified: 32, lost: 0, leaked: 0, open: 0 });
+    } finally {
+      server.kill('SIGKILL');
+    }
+  }, 120_000);
 });
 
 describe.skipIf(!python)(`the OpenEnv package's client on our service${reason}`, () => {

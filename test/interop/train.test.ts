@@ -67,10 +67,11 @@ describe.each(cases)('a training on an environment of the $protocol package', (o
         lora: { rank: 4, alpha: 8 },
       };
       const run = await resolveRunConfig(JSON.stringify(config), 'run.json');
-      const own = run.config.service as OwnServiceSection;
+      const section = run.config.service as OwnServiceSection;
+      const own = { section, configFile: 'run.json', resumed: null };
       const asked = { env: protocol, url: null, sessions: 4, own, folder: join(folder, 'service'), name: 'train' };
-      const outcome = await withEnvironment(asked, (environment) =>
-        trainRun(run, { resume: false, qualify: 'here', folder, environment }),
+      const outcome = await withEnvironment(asked, (environment, service) =>
+        trainRun(run, { resume: false, qualify: 'here', folder, environment, service }),
       );
       expect(outcome).toMatchObject({ status: 'finished', steps: 2 });
       const rollouts = [1, 2]

@@ -1,12 +1,14 @@
 // Training on services with tasks of their own, over both protocols: a file of rows, tools from the row or the service,
 // rewards from the service, and an audit that knows the tasks' prompts from the service alone.
-import { mkdtempSync, readFileSync, rmSync, writeFileSync } from 'node:fs';
+import { mkdtempSync, readdirSync, readFileSync, rmSync, writeFileSync } from 'node:fs';
 import { tmpdir } from 'node:os';
 import { join } from 'node:path';
 import { fileURLToPath } from 'node:url';
 import { afterAll, afterEach, describe, expect, test } from 'vitest';
 import { auditRun } from '../../src/audit-node.ts';
 import type { OwnServiceSection } from '../../src/experiment/service.ts';
+import { SERVICE_FILE } from '../../src/experiment/service-facts.ts';
+import { sha256Hex } from '../../src/lib/sha256-node.ts';
 import { folderSource } from '../../src/model/file-source-node.ts';
 import { loadText } from '../../src/model/text.ts';
 import { type Episode, episode } from '../../src/rollout/episode.ts';
@@ -62,20 +64,26 @@ function configure(protocol: OwnProtocol, tasks: string, service: Record<string,
   return resolveRunConfig(JSON.stringify(config), 'run.json');
 }
 
-/** As `shaderl train` does it. */
-async function trained(name: string, run: Awaited<ReturnType<typeof configure>>, resume = false, stop = false) {
+/** As `shaderl train` does it; `url` is its --env-url. */
+async function trained(
+  name: string,
+  run: Awaited<ReturnType<typeof configure>>,
+  resume = false,
+  stop = false,
+  url: string | null = null,
+) {
   const folder = join(base, name);
   const { data, service } = run.config;
   const asked = {
     env: data.environment as OwnProtocol,
-    url: null,
+    url,
     sessions: group,
-    own: service as OwnServiceSection,
+    own: { section: service as OwnServiceSection, configFile: 'run.json', resumed: resume ? folder : null },
     folder: join(folder, 'service'),
     name: 'train',
   };
-  const outcome = await withEnvironment(asked, (environment) =>
-    trainRun(run, { resume, qualify: 'here', folder, environment, shouldStop: () => stop }),
+  const outcome = await withEnvironment(asked, (environment, facts) =>
+    trainRun(run, { resume, qualify: 'here', folder, environment, service: facts, shouldStop: () => stop }),
   );
   return { folder, outcome };
 }
@@ -86,8 +94,8 @@ function rolloutsOf(folder: string): Episode[] {
     .map((line) => episode.parse(JSON.parse(line)));
 }
 
-const serve = async (protocol: OwnProtocol): Promise<OwnService> => {
-  const service = await (protocol === 'openenv' ? serveOwnEnv() : serveOwnGym());
+const serve = async (protocol: OwnProtocol, port = 0, version = '1'): Promise<OwnService> => {
+  const service = await (protocol === 'openenv' ? serveOwnEnv : serveOwnGym)(port, version);
   services.push(service);
   return service;
 };
@@ -154,6 +162,84 @@ describe.each(OWN_PROTOCOLS)('a training on the own tasks of a service over %s',
     // Other tasks are another run.
     writeFileSync(tasks, readFileSync(tasks, 'utf8').replaceAll('77123', '77999'));
     await expect(trained(`part-${protocol}`, run, true)).rejects.toMatchObject({ code: 'other-tasks' });
+  }, 600_000);
+});
+
+/** Every file of a run's folder with its bytes, but for the logs of its service. */
+const contentOf = (folder: string) =>
+  readdirSync(folder, { recursive: true, withFileTypes: true })
+    .filter((entry) => entry.isFile() && !entry.parentPath.startsWith(join(folder, 'service')))
+    .map((entry) => join(entry.parentPath, entry.name))
+    .sort()
+    .map((file) => [file, readFileSync(file, 'base64')]);
+
+describe.each(OWN_PROTOCOLS)('a run on a service that somebody else keeps over %s', (protocol) => {
+  const options = protocol === 'openenv' ? { rewardWithoutSteps: 0 } : {};
+
+  test('pins it when it begins, goes on with it alone, and loses nothing to another one', async () => {
+    const name = `pinned-${protocol}`;
+    const service = await serve(protocol);
+    const { url } = service;
+    const port = Number(new URL(url).port);
+    const run = await configure(protocol, tasksFile(name, protocol), { url, ...options });
+    const whole = await trained(`${name}-whole`, run);
+    const { folder } = await trained(name, run, false, true);
+
+    const pinned = readFileSync(join(folder, SERVICE_FILE), 'utf8');
+    expect(JSON.parse(pinned)).toMatchObject({ protocol, url, owned: null });
+    const lines = readFileSync(join(folder, 'journal.jsonl'), 'utf8').trimEnd().split('\n');
+    const begun = lines.map((line) => JSON.parse(line)).find(({ kind }) => kind === 'run-start');
+    expect(begun.data.versions[SERVICE_FILE]).toBe(sha256Hex(Buffer.from(pinned)));
+    const state = JSON.parse(readFileSync(join(folder, 'checkpoints/step-000001/state.json'), 'utf8'));
+    expect(state.identity.environment).toMatch(new RegExp(`, service ${sha256Hex(Buffer.from(pinned))}$`));
+    const before = contentOf(folder);
+    const refusal = async (at: string | null = null) => {
+      const error = await trained(name, run, true, false, at).catch((thrown: unknown) => thrown);
+      expect(contentOf(folder)).toEqual(before);
+      return error as { name: string; code: string; message: string };
+    };
+
+    // The same program at another address.
+    const elsewhere = await serve(protocol);
+    const moved = await refusal(elsewhere.url);
+    expect(moved).toMatchObject({ name: 'PlanError', code: 'relocated-service' });
+    expect(moved.message).toContain(
+      `resuming ${folder}: checking service.json: found the address ${elsewhere.url}; wanted, as when the run was started, ${url}.`,
+    );
+    expect(elsewhere.heard.filter((line) => !line.startsWith('GET'))).toEqual([]);
+
+    // Another version at the address of the first.
+    await service.stop();
+    services.splice(services.indexOf(service), 1);
+    const other = await serve(protocol, port, '2');
+    const path = protocol === 'openenv' ? '/metadata' : '/openapi.json';
+    const changed = await refusal();
+    expect(changed).toMatchObject({ name: 'PlanError', code: 'service-changed' });
+    expect(changed.message).toMatch(
+      new RegExp(
+        `^resuming ${folder}: checking service\\.json against ${url}${path}: found an answer with SHA-256 [0-9a-f]{64} ` +
+          `.*; wanted, as when the run was started, ${JSON.parse(pinned).identity.digests[path]}\\. Nothing of the run was ` +
+          'changed: bring that service back',
+      ),
+    );
+    await other.stop();
+    services.splice(services.indexOf(other), 1);
+
+    // The first one again: the run ends as if nothing had happened.
+    await serve(protocol, port);
+    const { outcome } = await trained(name, run, true);
+    expect(outcome).toMatchObject({ status: 'finished', adapterSha256: whole.outcome.adapterSha256 });
+    expect(await auditRun(folder)).toMatchObject({ findings: [] });
+
+    // Facts that were altered after the fact are no facts.
+    writeFileSync(join(folder, SERVICE_FILE), pinned.replace(url, elsewhere.url));
+    const findings = (await auditRun(folder)).findings.join('\n');
+    expect(findings).toMatch(/\[evidence\] service\.json: found SHA-256 .*; wanted .*, as the journal says/);
+    await expect(trained(name, run, true, false, elsewhere.url)).rejects.toMatchObject({ code: 'altered-input' });
+    writeFileSync(join(folder, SERVICE_FILE), pinned.replace('"metadata"', '"metadatum"'));
+    await expect(trained(name, run, true)).rejects.toMatchObject({ code: 'bad-service-file' });
+    rmSync(join(folder, SERVICE_FILE));
+    await expect(trained(name, run, true)).rejects.toMatchObject({ code: 'altered-input' });
   }, 600_000);
 });
 

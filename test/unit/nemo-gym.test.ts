@@ -5,8 +5,10 @@ import type { AddressInfo } from 'node:net';
 import { afterEach, describe, expect, it } from 'vitest';
 import { trainTasks } from '../../src/environments/german-task.ts';
 import { createNemoGymPort, type NemoGymOptions } from '../../src/environments/nemo-gym/client.ts';
+import { createExchange } from '../../src/environments/nemo-gym/exchange.ts';
 import { readRow } from '../../src/environments/nemo-gym/row.ts';
 import type { Task } from '../../src/environments/port.ts';
+import { DEFAULT_DEADLINES } from '../../src/environments/service/deadlines.ts';
 import { germanRow } from '../../src/environments/service/german-tasks.ts';
 import { nodeHttp } from '../../src/environments/service/http-node.ts';
 import type { ServicePort } from '../../src/environments/service/port.ts';
@@ -265,6 +267,39 @@ describe('G6: session cookies', () => {
     const opened = [await one.open(task), await other.open(task)] as const;
     expect(JSON.parse((await one.call(opened[0].sessionId, 'add', '{}')).content).got).toBe('session=model');
     expect(JSON.parse((await other.call(opened[1].sessionId, 'add', '{}')).content).got).toBe('session=resources');
+  });
+});
+
+describe('cookies within one second', () => {
+  it('follow each reply: a value that comes back, a path of its own, one that is taken away', async () => {
+    const replies = [
+      ['a=1; path=/'],
+      ['a=2; path=/'],
+      ['a=1; path=/'],
+      ['a=1; path=/'],
+      ['a=1; path=/', 'deep=x; path=/add/'],
+      [],
+      [],
+      ['a=gone; path=/; Max-Age=0'],
+      [],
+    ];
+    const { url, heard } = await scripted((_request, response, index) =>
+      json(response, 200, '{}', { 'set-cookie': replies[index]! }),
+    );
+    const exchange = createExchange(url, nodeHttp, DEFAULT_DEADLINES);
+    const paths = ['/a', '/a', '/a', '/a', '/a', '/add/one', '/b', '/add/one', '/add/one'];
+    for (const path of paths) await exchange.send('a request', 'POST', path, '{}');
+    expect(heard.map(({ cookie }) => cookie)).toEqual([
+      null,
+      'a=1',
+      'a=2',
+      'a=1',
+      'a=1',
+      'deep=x; a=1',
+      'a=1',
+      'deep=x; a=1',
+      'deep=x',
+    ]);
   });
 });
 

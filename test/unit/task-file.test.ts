@@ -106,6 +106,11 @@ describe('a run configuration', () => {
       await problems({ environment: 'nemo-gym', tasks: 't', count: 1 }, { url }, { groupsPerStep: 2 }),
       await problems({ environment: 'nemogym', tasks: 't' }, { url }),
       await problems({ environment: 'nemo-gym', tasks: 't' }, { ulr: url }),
+      await problems({ environment: 'openenv', tasks: 't' }, { url, identity: { digests: { '/metadata': 'f3' } } }),
+      await problems(
+        { environment: 'openenv', tasks: 't' },
+        { url, identity: { digests: { '/openapi.json': 'a'.repeat(64) }, packages: { openenv: '0.10.0' } } },
+      ),
     ]).toMatchInlineSnapshot(`
       [
         [
@@ -139,6 +144,13 @@ describe('a run configuration', () => {
         ],
         [
           "reading run.json: found the unknown key "service.ulr"; the nearest known key is "service.url". Rename or remove the key.",
+        ],
+        [
+          "reading run.json: "service.identity.digests./metadata": found "f3"; wanted 64 lower-case hex digits, a SHA-256. Correct the value.",
+        ],
+        [
+          "reading run.json: "service.identity.digests": found "/openapi.json"; wanted one of /health, /metadata, /schema. Correct the value.",
+          ""service.identity.packages": found {"openenv":"0.10.0"}; wanted service.command beside it. Correct the value.",
         ],
       ]
     `);

@@ -16,8 +16,9 @@ import {
 import { canonicalBytes } from '../../src/lib/canonical-json.ts';
 import { PlanError } from '../../src/lib/errors.ts';
 import { sha256Hex } from '../../src/lib/sha256-node.ts';
-import { freezeCommand, packageDifferences } from '../services/command-facts.ts';
-import { askIdentity, launchService } from '../services/launch.ts';
+import { packageDifferences } from '../services/command-facts.ts';
+import { openKnownService } from '../services/known-service.ts';
+import { askIdentity, type LaunchedService, launchService } from '../services/launch.ts';
 import { resolvedSection } from '../services/reference-command.ts';
 import { proveService } from '../services/smoke/smoke.ts';
 
@@ -50,14 +51,14 @@ export async function freezeService(
   const { protocol } = options;
   const section = resolvedSection(options.section, protocol);
   const cwd = resolve(dirname(options.recipe), section.cwd ?? '.');
-  const owned = section.command === null ? null : await freezeCommand(section.command, cwd, section.files);
   const given = options.proof === undefined ? null : readProof(options.proof);
   const folder = mkdtempSync(join(tmpdir(), 'shaderl-service-'));
-  let launched: Awaited<ReturnType<typeof launchService>> | null = null;
+  let launched: LaunchedService | null = null;
   try {
-    launched = await launchService({ protocol, section, url: section.url, start: owned, folder, name: 'prepare' });
+    const known = await openKnownService({ protocol, section, cwd, folder, name: 'prepare' });
+    launched = known.service;
     const { address } = launched;
-    const identity = await askIdentity(address);
+    const { identity } = known.facts;
     const concurrency = section.maxSessions;
     const onCheck = options.onCheck;
     const mcp = section.mcp === undefined ? {} : { mcp: section.mcp };
@@ -70,7 +71,7 @@ export async function freezeService(
     const wanted = { protocol, url: section.url, sessions: section.maxSessions, mcp: section.mcp, identity };
     requireProof(new TextDecoder().decode(proof), label, wanted);
     const pinned = { path: PROOF_FILE, bytes: proof.length, sha256: sha256Hex(proof) };
-    return { service: { protocol, url: section.url, owned, identity, proof: pinned }, proof };
+    return { service: { ...known.facts, proof: pinned }, proof };
   } finally {
     await launched?.stop();
     rmSync(folder, { recursive: true, force: true });

@@ -6,7 +6,7 @@ import { accessSync, closeSync, constants, existsSync, openSync, readFileSync, r
 import { basename, delimiter, dirname, join, resolve } from 'node:path';
 import { freezeFile } from '../../src/experiment/freeze-node.ts';
 import type { FrozenFile } from '../../src/experiment/plan.ts';
-import type { OwnedCommand } from '../../src/experiment/service.ts';
+import { type OwnedCommand, type PackageDifference, versionDifferences } from '../../src/experiment/service-facts.ts';
 import { PlanError } from '../../src/lib/errors.ts';
 
 const isFile = (path: string): boolean => existsSync(path) && statSync(path).isFile();
@@ -119,19 +119,8 @@ export async function freezeCommand(
   };
 }
 
-/** A package, or an interpreter, that is not at the frozen version any more; null stands for none. */
-export interface PackageDifference {
-  name: string;
-  frozen: string | null;
-  found: string | null;
-}
-
 /** Packages that changed. Files are compared with the other files of a plan. */
 export function packageDifferences({ command, cwd, files, packages }: OwnedCommand): PackageDifference[] {
   const paths = files.map(({ path }) => path);
-  const now = packagesOf(command[0]!, paths, cwd);
-  return [...new Set([...Object.keys(packages), ...Object.keys(now)])].sort().flatMap((name) => {
-    const [frozen, found] = [packages[name] ?? null, now[name] ?? null];
-    return frozen === found ? [] : [{ name, frozen, found }];
-  });
+  return versionDifferences(packages, packagesOf(command[0]!, paths, cwd));
 }

@@ -32,20 +32,21 @@ export interface ServerRequest {
   body: string;
 }
 
-export interface Route {
+/** `R`: a request with what a server has put beside it. */
+export interface Route<R extends ServerRequest = ServerRequest> {
   method: 'GET' | 'POST';
   path: string;
-  run(request: ServerRequest): Promise<ServerReply> | ServerReply;
+  run(request: R): Promise<ServerReply> | ServerReply;
 }
 
 export const jsonReply = (status: number, body: string, headers?: Record<string, string>): ServerReply =>
   headers ? { status, body, headers } : { status, body };
 
 /** FastAPI's replies around the routes. `any` answers every POST that no route takes (a catch-all). */
-export async function routeRequest(
-  routes: readonly Route[],
-  request: ServerRequest,
-  any?: (request: ServerRequest) => Promise<ServerReply> | ServerReply,
+export async function routeRequest<R extends ServerRequest>(
+  routes: readonly Route<R>[],
+  request: R,
+  any?: (request: R) => Promise<ServerReply> | ServerReply,
 ): Promise<ServerReply> {
   const here = routes.filter((route) => route.path === request.path);
   const route = here.find((candidate) => candidate.method === request.method);
@@ -97,12 +98,13 @@ function readBody(request: IncomingMessage): Promise<string | null> {
 }
 
 function write(response: ServerResponse, method: string | undefined, reply: ServerReply): void {
-  const bytes = Buffer.from(reply.body, 'utf8');
   const type = reply.contentType === undefined ? 'application/json' : reply.contentType;
-  const headers: Record<string, string> = { ...reply.headers, 'content-length': String(bytes.length) };
+  const length = String(Buffer.byteLength(reply.body, 'utf8'));
+  const headers: Record<string, string> = { ...reply.headers, 'content-length': length };
   if (type !== null) headers['content-type'] = type;
   response.writeHead(reply.status, headers);
-  response.end(method === 'HEAD' ? undefined : bytes);
+  // A text and no bytes: Node puts the head before it, and both leave in one write.
+  response.end(method === 'HEAD' ? undefined : reply.body, 'utf8');
 }
 
 /** Listens. Throws EnvError `service-port` where the port is taken. */

@@ -5,11 +5,11 @@ import type { Deadlines } from '../../src/environments/service/deadlines.ts';
 import {
   clientOptions,
   type OwnServiceSection,
-  type PinnedIdentity,
   PORT,
   type ServiceSection,
   withPort,
 } from '../../src/experiment/service.ts';
+import type { PinnedIdentity } from '../../src/experiment/service-facts.ts';
 import { freePort, type OwnedService, startOwnedService } from './owned-service.ts';
 import { createContext } from './smoke/context.ts';
 import { readIdentity } from './smoke/service-checks.ts';
@@ -71,7 +71,7 @@ export async function launchService(options: LaunchOptions): Promise<LaunchedSer
   };
 }
 
-/** The identity that a plan pins. Throws EnvError where nothing answers. */
+/** The identity that a plan, or a run, pins. Throws EnvError where nothing answers. */
 export async function askIdentity({ protocol, url }: ServiceAddress): Promise<PinnedIdentity> {
   return readIdentity(createContext(protocol, url.replace(/\/+$/, ''), 1));
 }

@@ -184,10 +184,16 @@ const offering = (seed: Handler, mcp: McpExposure): Handler => ({
   },
 });
 
-function routesOf(server: ResourcesServer, sessionId: string, mcp: McpExposure | null): Route[] {
+/** A request that the session middleware has seen. */
+interface SessionRequest extends ServerRequest {
+  sessionId: string;
+}
+type SessionRoute = Route<SessionRequest>;
+
+function routesOf(server: ResourcesServer, mcp: McpExposure | null): SessionRoute[] {
   const guarded =
-    (run: (request: ServerRequest) => Promise<ServerReply> | ServerReply) =>
-    async (request: ServerRequest): Promise<ServerReply> => {
+    (run: SessionRoute['run']) =>
+    async (request: SessionRequest): Promise<ServerReply> => {
       try {
         return await run(request);
       } catch (error) {
@@ -197,30 +203,31 @@ function routesOf(server: ResourcesServer, sessionId: string, mcp: McpExposure |
         throw new Unhandled(exceptionRepr(error));
       }
     };
-  const post = (path: string, run: Route['run']): Route => ({ method: 'POST', path, run: guarded(run) });
-  const handler = (path: string, { model, run }: Handler): Route =>
+  const post = (path: string, run: SessionRoute['run']): SessionRoute => ({ method: 'POST', path, run: guarded(run) });
+  const handler = (path: string, { model, run }: Handler): SessionRoute =>
     post(path, async (request) => {
       const body = model ? readModel(request, model) : new Map<string, WireValue>();
-      return resultReply(await run(body, sessionId, request), 'refuse');
+      return resultReply(await run(body, request.sessionId, request), 'refuse');
     });
 
-  const routes: Route[] = [
+  const routes: SessionRoute[] = [
     { method: 'GET', path: '/', run: () => jsonReply(200, '{"status":"ok"}') },
     ...Object.entries(server.tools).map(([name, tool]) => handler(`/${name}`, tool)),
   ];
   if (server.seed) routes.push(handler('/seed_session', mcp ? offering(server.seed, mcp) : server.seed));
   const { verify } = server;
   if (verify) {
+    const model = rowModel(verify.columns, true);
     const mode = emitWireJson(server.reverifyMode ?? 'unknown');
     routes.push({ method: 'GET', path: '/reverify_mode', run: () => jsonReply(200, mode) });
     routes.push(
       post('/verify', async (request) => {
-        const body = readModel(request, rowModel(verify.columns, true));
+        const body = readModel(request, model);
         const reply: WireMap = new Map<string, WireValue>([
           ['responses_create_params', body.get('responses_create_params')!],
           ['response', body.get('response')!],
         ]);
-        for (const [name, value] of await verify.run(body, sessionId)) reply.set(name, value);
+        for (const [name, value] of await verify.run(body, request.sessionId)) reply.set(name, value);
         return resultReply({ json: reply }, 'null');
       }),
       post('/aggregate_metrics', (request) => {
@@ -241,24 +248,25 @@ export async function serveNemoGym(options: NemoGymServerOptions): Promise<Servi
   const newSessionId = options.newSessionId ?? randomUUID;
 
   const mcp = options.mcpTools ? exposeOverMcp(server, secret, options.mcpTools) : null;
+  const routes = routesOf(server, mcp);
+  const { catchAll } = server;
+  const any = catchAll
+    ? async (unrouted: SessionRequest) => {
+        const body = readBody(unrouted);
+        const value = body.kind === 'json' && body.value instanceof Map ? body.value : new Map<string, WireValue>();
+        return resultReply(await catchAll(value, unrouted.sessionId, unrouted), 'refuse');
+      }
+    : undefined;
 
   async function handle(request: ServerRequest): Promise<ServerReply> {
     const seconds = Math.floor(now() / 1000);
     const cookie = cookieValue(request.cookie, cookieName);
     const sessionId = (cookie === null ? null : readSession(secret, cookie, seconds)) ?? newSessionId();
     const stripped = NG_PREFIX.exec(request.path)?.[1];
-    const inner = stripped === undefined ? request : { ...request, path: stripped };
-    const { catchAll } = server;
+    const inner = { ...request, sessionId, ...(stripped === undefined ? {} : { path: stripped }) };
     try {
-      const any = catchAll
-        ? async (unrouted: ServerRequest) => {
-            const body = readBody(unrouted);
-            const value = body.kind === 'json' && body.value instanceof Map ? body.value : new Map<string, WireValue>();
-            return resultReply(await catchAll(value, sessionId, unrouted), 'refuse');
-          }
-        : undefined;
       const atMcp = mcp !== null && /^\/mcp(\/|$)/.test(inner.path);
-      const answer = atMcp ? mcp.answer(inner) : routeRequest(routesOf(server, sessionId, mcp), inner, any);
+      const answer = atMcp ? mcp.answer(inner) : routeRequest(routes, inner, any);
       const reply = await answer.catch((error: unknown) => {
         if (error instanceof HttpError) return jsonReply(error.status, emitWireJson(toWire({ detail: error.detail })));
         throw error;

@@ -190,23 +190,23 @@ export const textOr =
     typeof input === 'string' ? input : other(input, loc, issues);
 
 /** A nested model. */
-export const nested =
-  (model: Model): Check =>
-  (input, loc, issues) => {
+export const nested = (model: Model): Check => {
+  const fields = Object.entries(model.fields);
+  return (input, loc, issues) => {
     if (!(input instanceof Map)) {
       const msg = 'Input should be a valid dictionary or object to extract fields from';
       return issue(issues, 'model_attributes_type', loc, msg, input);
     }
     const before = issues.length;
     const value: WireMap = new Map();
-    for (const [name, { check, fallback }] of Object.entries(model.fields)) {
+    for (const [name, { check, fallback }] of fields) {
       if (input.has(name)) {
         const checked = check(input.get(name)!, [...loc, name], issues);
         if (checked !== undefined) value.set(name, checked);
       } else if (fallback) value.set(name, fallback());
       else issue(issues, 'missing', [...loc, name], 'Field required', input);
     }
-    for (const [key, extra] of input) {
+    for (const [key, extra] of model.extra === 'ignore' ? [] : input) {
       if (Object.hasOwn(model.fields, key)) continue;
       if (model.extra === 'allow') value.set(key, extra);
       if (model.extra === 'forbid') {
@@ -217,6 +217,7 @@ export const nested =
     model.after?.(value);
     return value;
   };
+};
 
 /** Validates a model. Throws ValidationError, or RaisedInValidator. */
 export function validate(model: Model, input: WireValue, loc: Loc = []): WireMap {

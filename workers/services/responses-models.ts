@@ -49,10 +49,10 @@ const outputText: Model = {
     logprobs: open(),
   },
 };
-const parts: Check = (input, loc, issues) =>
-  list((part, at, inner) =>
-    part instanceof Map && part.get('type') === 'output_text' ? nested(outputText)(part, at, inner) : part,
-  )(input, loc, issues);
+const outputTextPart = nested(outputText);
+const parts: Check = list((part, loc, issues) =>
+  part instanceof Map && part.get('type') === 'output_text' ? outputTextPart(part, loc, issues) : part,
+);
 
 const outputMessage: ItemShape = {
   generated: true,
@@ -158,10 +158,11 @@ const responseTool: Model = {
     output_schema: open(),
   },
 };
-const functionsOnly =
-  (model: Model): Check =>
-  (input, loc, issues) =>
-    input instanceof Map && input.get('type') !== 'function' ? input : nested(model)(input, loc, issues);
+const functionsOnly = (model: Model): Check => {
+  const known = nested(model);
+  return (input, loc, issues) =>
+    input instanceof Map && input.get('type') !== 'function' ? input : known(input, loc, issues);
+};
 
 /** NeMoGymResponseCreateParamsNonStreaming: unknown keys are refused. */
 export const createParams: Model = {

@@ -34,15 +34,40 @@ export function cookieSessionId(value: string): string | null {
   }
 }
 
+/** Cookies expire by the second, and servers sign the same one anew each second: nothing is remembered for longer. */
+const FRESH_MS = 1_000;
+
 export function createExchange(base: string, http: HttpTransport, deadlines: Deadlines): Exchange {
   const jar = new CookieJar(undefined, { rejectPublicSuffixes: false, allowSpecialUseDomain: true });
   /** Cookie name -> session id. */
   const sessions = new Map<string, string>();
+  /** Whether every cookie goes to all paths, so that one answer of the jar is that for each of them. */
+  let rooted = true;
+  let stored = { lines: '', until: 0 };
+  let sent = { cookies: new Map<string, string>(), until: 0 };
+
+  async function cookiesFor(url: string): Promise<string> {
+    const now = performance.now();
+    if (now >= sent.until) sent = { cookies: new Map(), until: now + FRESH_MS };
+    const key = rooted ? '' : url;
+    const known = sent.cookies.get(key);
+    if (known !== undefined) return known;
+    const cookies = await jar.getCookieString(url);
+    sent.cookies.set(key, cookies);
+    return cookies;
+  }
 
   async function store(doing: string, url: string, reply: HttpReply): Promise<void> {
+    if (reply.setCookies.length === 0) return;
+    // Where a cookie counts if it names no path of its own.
+    const folder = url.slice(0, url.lastIndexOf('/'));
+    const lines = [folder, ...reply.setCookies].join('\n');
+    const now = performance.now();
+    if (lines === stored.lines && now < stored.until) return;
     for (const line of reply.setCookies) {
       const cookie = await jar.setCookie(line, url, { ignoreError: true });
       if (!cookie) continue;
+      rooted &&= cookie.path === '/';
       const id = cookieSessionId(cookie.value);
       if (id === null) continue;
       const before = sessions.get(cookie.key);
@@ -52,12 +77,14 @@ export function createExchange(base: string, http: HttpTransport, deadlines: Dea
       }
       sessions.set(cookie.key, id);
     }
+    stored = { lines, until: now + FRESH_MS };
+    sent.until = 0;
   }
 
   return {
     async send(doing, method, path, body, { replyMs = deadlines.replyMs, headers: own } = {}) {
       const url = `${base}${path}`;
-      const cookie = await jar.getCookieString(url);
+      const cookie = await cookiesFor(url);
       const headers: Record<string, string> = { accept: '*/*', ...own };
       if (cookie !== '') headers['cookie'] = cookie;
       if (body !== null) headers['content-type'] = 'application/json';

@@ -1,8 +1,10 @@
 // HTTP exchanges by node:http, one connection each.
 // Not a pool: a kept-alive connection can be closed by the server at the moment of sending, and a stray reply on it
 // would answer the next request. Invariant: after any fault the socket is destroyed and nothing is sent again.
-import { Agent as HttpAgent, request as httpRequest, type IncomingMessage } from 'node:http';
+import { request as httpRequest, type IncomingMessage } from 'node:http';
 import { request as httpsRequest } from 'node:https';
+import { connect as connectTcp, isIP, type Socket } from 'node:net';
+import { connect as connectTls } from 'node:tls';
 import { EnvError } from '../../lib/errors.ts';
 import { fault } from './faults.ts';
 import type { HttpReply, HttpTransport } from './transport.ts';
@@ -50,16 +52,32 @@ function readReply(doing: string, reply: IncomingMessage, settle: (outcome: Http
   });
 }
 
+/**
+ * A connection for one request alone. Without an agent, whose queues and listeners would cost as much as the request
+ * itself; Node then also sends `connection: close`, so a server reads no second request.
+ */
+function connectOnce({ hostname, port, protocol }: URL): Socket {
+  const host = hostname.replace(/^\[|\]$/g, '');
+  const keep = { noDelay: true, keepAlive: true, keepAliveInitialDelay: 10_000 };
+  if (protocol !== 'https:') return connectTcp({ host, port: Number(port || 80), ...keep });
+  const servername = isIP(host) === 0 ? { servername: host } : {};
+  return connectTls({ host, port: Number(port || 443), ALPNProtocols: ['http/1.1'], ...servername, ...keep });
+}
+
 /** The transport of Node. Addresses may be http: or https:. */
 export const nodeHttp: HttpTransport = (doing, { method, url, headers, body }, { connectMs, replyMs }) =>
   new Promise<HttpReply>((resolve, reject) => {
-    const bytes = body === null ? null : Buffer.from(body, 'utf8');
-    const length = bytes === null ? {} : { 'content-length': String(bytes.length) };
-    const secure = url.startsWith('https:');
-    const send = secure ? httpsRequest : httpRequest;
-    // An agent that keeps nothing alive also sends `connection: close`, so a server reads no second request.
-    const options = { method, headers: { ...headers, ...length }, agent: secure ? false : new HttpAgent() };
-    const request = send(url, options as Parameters<typeof httpRequest>[1] & object);
+    const at = new URL(url);
+    const secure = at.protocol === 'https:';
+    const socket = connectOnce(at);
+    const request = (secure ? httpsRequest : httpRequest)({
+      host: at.hostname.replace(/^\[|\]$/g, ''),
+      port: at.port === '' ? null : at.port,
+      path: `${at.pathname}${at.search}`,
+      method,
+      headers: body === null ? headers : { ...headers, 'content-length': String(Buffer.byteLength(body, 'utf8')) },
+      createConnection: () => socket,
+    });
     let connected = false;
     let settled = false;
     const settle = (outcome: HttpReply | Error): void => {
@@ -73,21 +91,18 @@ export const nodeHttp: HttpTransport = (doing, { method, url, headers, body }, {
     const late = (ms: number, what: string) => () =>
       settle(fault('service-timeout', { doing, found: `no ${what} within ${ms} ms`, wanted: `a ${what}` }));
     let timer = setTimeout(late(connectMs, 'connection'), connectMs);
-    request.on('socket', (socket) =>
-      socket.once('connect', () => {
-        connected = true;
-        socket.setKeepAlive(true, 10_000);
-        clearTimeout(timer);
-        timer = setTimeout(late(replyMs, 'reply'), replyMs);
-      }),
-    );
+    socket.once(secure ? 'secureConnect' : 'connect', () => {
+      connected = true;
+      clearTimeout(timer);
+      timer = setTimeout(late(replyMs, 'reply'), replyMs);
+    });
     request.on('response', (reply) => readReply(doing, reply, settle));
     request.on('error', (error: NodeJS.ErrnoException) => {
       if (error instanceof EnvError) return settle(error);
       const refused = !connected && error.code === 'ECONNREFUSED';
       const unreadable = error.code?.startsWith('HPE_') === true;
       const code = refused ? 'service-refused' : unreadable ? 'service-protocol' : 'service-lost';
-      const remedy = refused ? { remedy: `Start the service, or correct the address ${new URL(url).origin}.` } : {};
+      const remedy = refused ? { remedy: `Start the service, or correct the address ${at.origin}.` } : {};
       settle(
         fault(
           code,
@@ -96,5 +111,6 @@ export const nodeHttp: HttpTransport = (doing, { method, url, headers, body }, {
         ),
       );
     });
-    request.end(bytes ?? undefined);
+    // One text with the head before it, so that both leave in one write.
+    request.end(body ?? undefined, 'utf8');
   });

@@ -103,11 +103,13 @@ export function parseWireJson(text: string): WireValue {
     if (char === '"') return string();
     if (char === '{') return object(depth);
     if (char === '[') return array(depth);
-    NUMBER.lastIndex = at;
-    const match = NUMBER.exec(text);
-    if (match) {
-      at = NUMBER.lastIndex;
-      return match[1] === undefined && match[2] === undefined ? BigInt(match[0]) : Number(match[0]);
+    if (char === '-' || (char !== undefined && char >= '0' && char <= '9')) {
+      NUMBER.lastIndex = at;
+      const match = NUMBER.exec(text);
+      if (match) {
+        at = NUMBER.lastIndex;
+        return match[1] === undefined && match[2] === undefined ? BigInt(match[0]) : Number(match[0]);
+      }
     }
     for (const [literal, meaning] of LITERALS) {
       if (text.startsWith(literal, at)) {
@@ -215,22 +217,29 @@ function stringText(value: string, ascii: boolean): string {
 
 /** Writes JSON, compact and UTF-8 by default. Throws WireEmitError. */
 export function emitWireJson(value: WireValue, options: EmitOptions = {}): string {
-  const [comma, colon] = options.dumps ? [', ', ': '] : [',', ':'];
+  const ascii = options.dumps === true;
+  const [comma, colon] = ascii ? [', ', ': '] : [',', ':'];
   const emit = (item: WireValue): string => {
     if (item === null) return 'null';
-    if (typeof item === 'string') return stringText(item, options.dumps === true);
+    if (typeof item === 'string') return stringText(item, ascii);
     if (typeof item === 'boolean' || typeof item === 'bigint') return String(item);
     if (typeof item === 'number') {
       if (Number.isFinite(item)) return floatText(item);
       if (options.nan !== 'refuse') return 'null';
       throw new WireEmitError('nan', 'Out of range float values are not JSON compliant');
     }
-    if (Array.isArray(item)) return `[${item.map(emit).join(comma)}]`;
+    // Texts that grow: lists of parts would be made anew for every member.
+    let out = '';
+    if (Array.isArray(item)) {
+      for (const member of item) out += out === '' ? emit(member) : comma + emit(member);
+      return `[${out}]`;
+    }
     if (item instanceof Map) {
-      const members = [...item].map(
-        ([key, member]) => `${stringText(key, options.dumps === true)}${colon}${emit(member)}`,
-      );
-      return `{${members.join(comma)}}`;
+      for (const [key, member] of item) {
+        const own = stringText(key, ascii) + colon + emit(member);
+        out += out === '' ? own : comma + own;
+      }
+      return `{${out}}`;
     }
     throw new WireEmitError('type', "Unable to serialize unknown type: <class 'object'>");
   };

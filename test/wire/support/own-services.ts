@@ -77,8 +77,11 @@ const bodyOf = (request: IncomingMessage): Promise<string> =>
     request.on('end', () => resolve(Buffer.concat(chunks).toString('utf8')));
   });
 
-/** A NeMo Gym resources server: seed_session, a route for each tool, verify. Sessions are told apart by a cookie. */
-export async function serveOwnGym(port = 0): Promise<OwnService> {
+/**
+ * A NeMo Gym resources server: seed_session, a route for each tool, verify. Sessions are told apart by a cookie.
+ * `version` stands in its /openapi.json.
+ */
+export async function serveOwnGym(port = 0, version = '1'): Promise<OwnService> {
   const sessions = new Map<string, Session>();
   const heard: string[] = [];
   const open = new Set<string>();
@@ -127,7 +130,10 @@ export async function serveOwnGym(port = 0): Promise<OwnService> {
       response
         .writeHead(status, { 'content-type': 'application/json', 'set-cookie': `shop=${id}; path=/; httponly` })
         .end(body);
-    if (request.method === 'GET') return void reply(request.url === '/' ? 200 : 404, '{"status":"ok"}');
+    if (request.method === 'GET') {
+      if (request.url === '/openapi.json') return void reply(200, JSON.stringify({ info: { version } }));
+      return void reply(request.url === '/' ? 200 : 404, '{"status":"ok"}');
+    }
     handle(request.url!, id, JSON.parse(text), reply);
   });
   const url = await listen(server, port);
@@ -145,15 +151,18 @@ export async function serveOwnGym(port = 0): Promise<OwnService> {
 const observation = (value: unknown, reward: number | null, done = false): string =>
   JSON.stringify({ type: 'observation', data: { observation: value, reward, done } });
 
-/** An OpenEnv environment of tools: reset, list_tools, call_tool with a reward for each step, state, close. */
-export async function serveOwnEnv(port = 0): Promise<OwnService> {
+/**
+ * An OpenEnv environment of tools: reset, list_tools, call_tool with a reward for each step, state, close. `version`
+ * stands in its /metadata.
+ */
+export async function serveOwnEnv(port = 0, version = '1'): Promise<OwnService> {
   const heard: string[] = [];
   let open = 0;
   const server = createServer((request, response) => {
     const reply = (status: number, body: unknown) =>
       response.writeHead(status, { 'content-type': 'application/json' }).end(JSON.stringify(body));
     if (request.url === '/health') return void reply(200, { status: 'healthy' });
-    if (request.url === '/metadata') return void reply(200, { name: 'stall', description: 'A stall.' });
+    if (request.url === '/metadata') return void reply(200, { name: 'stall', description: 'A stall.', version });
     if (request.url === '/schema')
       return void reply(200, { action: { title: 'CallToolAction' }, observation: {}, state: {} });
     reply(404, { detail: 'Not Found' });

@@ -12,15 +12,9 @@ import { DEFAULT_DEADLINES } from '../../../src/environments/service/deadlines.t
 import { germanRow } from '../../../src/environments/service/german-tasks.ts';
 import { nodeHttp } from '../../../src/environments/service/http-node.ts';
 import { nodeSocket } from '../../../src/environments/service/socket-node.ts';
+import { IDENTITY_PATHS, type PinnedIdentity } from '../../../src/experiment/service-facts.ts';
 import { sha256Hex } from '../../../src/lib/sha256-node.ts';
 import type { Check, CheckOutcome, SmokeContext } from './context.ts';
-
-export interface ServiceIdentity {
-  /** Path -> SHA-256 of the reply's body. */
-  digests: Record<string, string>;
-  /** OpenEnv: /metadata. NeMo Gym: the reverify mode. */
-  metadata: unknown;
-}
 
 function jsonOrText(text: string): unknown {
   try {
@@ -30,12 +24,11 @@ function jsonOrText(text: string): unknown {
   }
 }
 
-/** What a plan pins of a service that it did not start: its metadata and schema answers. */
-export async function readIdentity({ protocol, get }: SmokeContext): Promise<ServiceIdentity> {
-  const paths = protocol === 'openenv' ? ['/health', '/metadata', '/schema'] : ['/', '/reverify_mode', '/openapi.json'];
+/** What is pinned of any service: its metadata and schema answers. NeMo Gym's metadata is its reverify mode. */
+export async function readIdentity({ protocol, get }: SmokeContext): Promise<PinnedIdentity> {
   const digests: Record<string, string> = {};
   let metadata: unknown = null;
-  for (const path of paths) {
+  for (const path of IDENTITY_PATHS[protocol]) {
     const reply = await get(path);
     digests[path] = sha256Hex(Buffer.from(`${reply.status} ${reply.text}`, 'utf8'));
     if (path === '/metadata' || path === '/reverify_mode') metadata = jsonOrText(reply.text);

@@ -2,6 +2,7 @@
 // the report is written whether or not the service passes; a check that throws has failed.
 import { readFileSync } from 'node:fs';
 import { createRequire } from 'node:module';
+import type { PinnedIdentity } from '../../../src/experiment/service-facts.ts';
 import { canonicalBytes } from '../../../src/lib/canonical-json.ts';
 import { PlanError } from '../../../src/lib/errors.ts';
 import { sha256Hex } from '../../../src/lib/sha256-node.ts';
@@ -10,13 +11,13 @@ import type { Protocol } from '../german-service.ts';
 import { type CheckOutcome, createContext } from './context.ts';
 import { lossChecks } from './loss-checks.ts';
 import { parityChecks } from './parity-checks.ts';
-import { readIdentity, type ServiceIdentity, serviceChecks } from './service-checks.ts';
+import { readIdentity, serviceChecks } from './service-checks.ts';
 
 export interface SmokeReport {
   schema: 'shaderl.smoke/1';
   protocol: Protocol;
   url: string;
-  service: ServiceIdentity;
+  service: PinnedIdentity;
   /** Versions of what made the proof. */
   client: Record<string, string>;
   concurrency: number;
