@@ -2,9 +2,9 @@
 // adapter apart against merged. Not an evaluation: nothing is graded. Invariant: both models see the same tokens on the
 // same device, so every difference is the merge's.
 import { mathProblems } from '../src/environments/german-math.ts';
-import { mathInstruction } from '../src/item-prompts.ts';
 import type { MergeProbe } from '../src/export/merge-audit.ts';
 import { type Gpu, openGpu } from '../src/gpu/device.ts';
+import { mathInstruction } from '../src/item-prompts.ts';
 import { streamWords } from '../src/lib/rng.ts';
 import type { LoadedAdapter } from '../src/model/adapter-files.ts';
 import { type GpuAdapter, loadGpuAdapter } from '../src/model/adapter-gpu.ts';
