@@ -20,6 +20,13 @@ export interface EvaluationPorts {
   onProgress?: (finished: number, total: number) => void;
 }
 
+export interface EvaluatedItems {
+  items: EvaluationItem[];
+  episodes: Episode[];
+  /** Drawn and in no episode; differs between equal evaluations (collect.ts has why). */
+  droppedTokens: number;
+}
+
 /** One math question with its exact answer as a canonical decimal. */
 export interface MathItem {
   id: string;
@@ -81,19 +88,23 @@ export async function evaluateAgent(
   settings: RolloutSettings,
   environment: EnvironmentPort,
   ports: EvaluationPorts,
-): Promise<{ items: EvaluationItem[]; episodes: Episode[] }> {
+): Promise<EvaluatedItems> {
   const items: EvaluationItem[] = [];
   const episodes: Episode[] = [];
+  let droppedTokens = 0;
+  const onDropped = (count: number) => {
+    droppedTokens += count;
+  };
   const total = tasks.length * seeds.length;
   for (const [s, seed] of seeds.entries()) {
     const onProgress = (finished: number) => ports.onProgress?.(s * tasks.length + finished, total);
-    const made = await collect(specs(tasks, seed), settings, { ...ports, environment, onProgress });
+    const made = await collect(specs(tasks, seed), settings, { ...ports, environment, onProgress, onDropped });
     for (const episode of made.flat()) {
       items.push(agentItem(episode, ports.text));
       episodes.push(episode);
     }
   }
-  return { items, episodes };
+  return { items, episodes, droppedTokens };
 }
 
 /** An environment without tools whose verdict says nothing: math replies are graded from their text. */
@@ -127,7 +138,7 @@ export async function evaluateMath(
   seeds: readonly number[],
   settings: RolloutSettings,
   ports: EvaluationPorts,
-): Promise<{ items: EvaluationItem[]; episodes: Episode[] }> {
+): Promise<EvaluatedItems> {
   const gold = new Map(problems.map((problem) => [problem.id, problem.gold]));
   const tasks = problems.map(({ id, question }) => ({ id, payload: { question } }));
   const environment = questionEnvironment();
@@ -153,5 +164,5 @@ export async function evaluateMath(
       finalText: reply.slice(-reportedFinalText),
     };
   });
-  return { items, episodes: made.episodes };
+  return { ...made, items };
 }

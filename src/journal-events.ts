@@ -160,9 +160,15 @@ export const journalEnvelope = z.strictObject({
 /** A verified line of a journal. */
 export type JournalEntry = JournalEvent & { index: number; prev: string; time: string; sha256: string };
 
-/** Whether a metric measures time and so differs between equal runs: `step_time`, `..._seconds`, `..._per_second`. */
+/** Metric of a step: tokens that were drawn and are in no rollout (collect.ts has why). Absent in older journals. */
+export const DROPPED_TOKENS = 'completions/dropped_tokens';
+
+/**
+ * Whether a metric measures time, or depends on it, and so differs between equal runs: `step_time`, `..._seconds`,
+ * `..._per_second`, `completions/dropped_tokens`.
+ */
 export function isTimingMetric(name: string): boolean {
-  return /(^|[_/])(time|seconds|per_second)$/.test(name);
+  return name === DROPPED_TOKENS || /(^|[_/])(time|seconds|per_second)$/.test(name);
 }
 
 /** A copy of plain data without any member called `seconds`, at any depth, for comparing two runs. */

@@ -9,7 +9,7 @@ import { type MetricRow, stepMetrics } from './grpo/metrics.ts';
 import { learningRate } from './grpo/schedule.ts';
 import type { Recomputed, StepInput, Trainer } from './grpo/step.ts';
 import type { Journal } from './journal.ts';
-import { withoutTimings } from './journal-events.ts';
+import { DROPPED_TOKENS, withoutTimings } from './journal-events.ts';
 import { canonicalBytes } from './lib/canonical-json.ts';
 import { type DataCursor, takePrompts } from './lib/data-order.ts';
 import { AuditError, PlanError } from './lib/errors.ts';
@@ -190,6 +190,7 @@ export async function train(config: RunConfig, ports: TrainPorts, start: SealedS
   let batch: { episodes: Episode[]; reference: Awaited<ReturnType<typeof writeRollouts>> } | null = null;
   // Members that repeat another member of their group: a sign of seeds that do not differ.
   let duplicateRate = 0;
+  let droppedTokens = 0;
   let tokens = tokensUntil(ports.journal, start.step);
   let policy = (await ports.digests()).adapter;
   for (let step = start.step + 1; step <= steps; step++) {
@@ -199,12 +200,16 @@ export async function train(config: RunConfig, ports: TrainPorts, start: SealedS
       const taken = takePrompts(config.seed, ports.tasks.length, cursor, grpo.groupsPerStep);
       cursor = taken.cursor;
       ports.sampler.use(ports.trainer.adapter);
+      droppedTokens = 0;
       const groups = await collect(
         stepSpecs(config, ports.tasks, taken.indices, step),
         rolloutSettings(config, ports, policy),
         {
           ...ports,
           onProgress: (finished, total) => ports.onRollout?.(step, finished, total),
+          onDropped: (count) => {
+            droppedTokens += count;
+          },
         },
       );
       batch = { episodes: groups.flat(), reference: { file: '', sha256: '', evidenceSha256: '' } };
@@ -250,6 +255,8 @@ export async function train(config: RunConfig, ports: TrainPorts, start: SealedS
       ...finite(rowMetrics),
       ...result.metrics,
       'completions/duplicate_rate': duplicateRate,
+      // A batch that is used again was drawn once.
+      [DROPPED_TOKENS]: firstUse === step ? droppedTokens : 0,
       step_time: seconds(began, ports.now()),
     };
     await ports.journal.append({ kind: 'audit', data: { step, rollouts: episodes.length, findings: [] } });

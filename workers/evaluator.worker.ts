@@ -193,6 +193,7 @@ function createEvaluator(gpu: Gpu, clients: ReturnType<typeof createClients>): E
         },
         seeds,
         wallSeconds: (performance.now() - began) / 1000,
+        droppedTokens: made.droppedTokens,
         items: made.items,
       });
       return { evaluation, episodes: made.episodes, canary };

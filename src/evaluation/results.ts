@@ -85,6 +85,11 @@ const evaluationFile = z.strictObject({
   seeds: z.array(z.int()).min(1),
   /** Wall-clock seconds of the whole evaluation. */
   wallSeconds: z.number().min(0),
+  /**
+   * Tokens that were drawn and are in no sample, decoded ahead of a stop or in an attempt that a service's failure ended.
+   * As the wall time, it differs between equal evaluations. Absent in older files.
+   */
+  droppedTokens: count.optional(),
   items: z.array(evaluationItem),
   totals: evaluationTotals,
 });

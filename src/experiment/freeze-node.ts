@@ -12,6 +12,8 @@ import { folderSource } from '../model/file-source-node.ts';
 import { hashEntries, type TreeEntry, treeEntries } from '../model/tree-hash.ts';
 import { newSha256 } from '../model/tree-hash-node.ts';
 import { requireInstalled } from './dependencies-node.ts';
+import type { Keeper } from './keep-node.ts';
+import { type Locate, openKept, planCopy } from './kept-node.ts';
 import { type FrozenFile, type FrozenTree, type LoadedPlan, PLAN_HASH_FILE, type Plan, parsePlan } from './plan.ts';
 import type { PlanDifference } from './plan-changes.ts';
 
@@ -20,8 +22,11 @@ const runtimeFolders = ['cli', 'shaders', 'src', 'workers'];
 const runtimeFile = /\.(ts|mjs|wgsl)$/;
 const LOCK = 'package-lock.json';
 
-/** Hash and size of one file. `path` is recorded; `at` is where it is read. Throws PlanError `unreadable-input`. */
-export async function freezeFile(path: string, at: string = path): Promise<FrozenFile> {
+/**
+ * Hash and size of one file. `path` is recorded; `at` is where it is read; `keeper` keeps what was read. Throws PlanError
+ * `unreadable-input`.
+ */
+export async function freezeFile(path: string, at: string = path, keeper?: Keeper): Promise<FrozenFile> {
   let bytes: Uint8Array;
   try {
     bytes = await readFile(at);
@@ -35,7 +40,7 @@ export async function freezeFile(path: string, at: string = path): Promise<Froze
       { cause: error },
     );
   }
-  return { path, bytes: bytes.length, sha256: sha256Hex(bytes) };
+  return { path, bytes: bytes.length, sha256: keeper ? keeper.add(bytes) : sha256Hex(bytes) };
 }
 
 const fromEntry = ([path, bytes, sha256]: TreeEntry): FrozenFile => ({ path, bytes, sha256 });
@@ -44,9 +49,10 @@ const fromEntry = ([path, bytes, sha256]: TreeEntry): FrozenFile => ({ path, byt
 export async function freezeTree(
   folder: string,
   identity: Pick<FrozenTree, 'declaredIdentity' | 'expect'>,
+  keeper: Keeper,
   names?: readonly string[],
 ): Promise<FrozenTree> {
-  const entries = await treeEntries(folderSource(folder), newSha256, names);
+  const entries = await treeEntries(folderSource(folder), keeper.newSha256, names);
   const { declaredIdentity, expect } = identity;
   return {
     folder,
@@ -69,13 +75,13 @@ function runtimeNames(folder: string): string[] {
  * This program: its version, every runtime file, and the lock of its dependencies. Throws PlanError
  * `other-dependencies` where others are installed.
  */
-export async function freezeProgram(): Promise<Plan['program']> {
+export async function freezeProgram(keeper: Keeper): Promise<Plan['program']> {
   requireInstalled(programRoot);
   const names = [...runtimeFolders.flatMap(runtimeNames), 'package.json'].sort(compareUtf8);
   const files: FrozenFile[] = [];
-  for (const name of names) files.push(await freezeFile(name, join(programRoot, name)));
+  for (const name of names) files.push(await freezeFile(name, join(programRoot, name), keeper));
   const { version } = JSON.parse(readFileSync(join(programRoot, 'package.json'), 'utf8')) as { version: string };
-  return { version, files, lock: await freezeFile(LOCK, join(programRoot, LOCK)) };
+  return { version, files, lock: await freezeFile(LOCK, join(programRoot, LOCK), keeper) };
 }
 
 /**
@@ -86,7 +92,7 @@ export async function loadPlan(file: string, folder: string): Promise<LoadedPlan
   await freezeFile(file);
   const hashFile = join(folder, PLAN_HASH_FILE);
   await freezeFile(hashFile);
-  return parsePlan(await readFile(file), await readFile(hashFile, 'utf8'), file);
+  return parsePlan(await readFile(file), await readFile(hashFile, 'utf8'), file, () => planCopy(folder));
 }
 
 /** Hash of a file, or null where there is none. Other faults (permissions, a folder) are errors. */
@@ -103,25 +109,31 @@ async function foundHash(at: string): Promise<string | null> {
   }
 }
 
-async function fileDifferences(frozen: readonly FrozenFile[], root: string): Promise<PlanDifference[]> {
+async function differenceOf(file: FrozenFile, at: string, found: string | null, locate: Locate) {
+  const place = found === null ? null : await locate(file, at);
+  return { file: at, frozen: file.sha256, found, place };
+}
+
+async function fileDifferences(frozen: readonly FrozenFile[], root: string, locate: Locate): Promise<PlanDifference[]> {
   const differences: PlanDifference[] = [];
-  for (const { path, sha256 } of frozen) {
-    const at = path.startsWith('/') ? path : join(root, path);
+  for (const file of frozen) {
+    const at = file.path.startsWith('/') ? file.path : join(root, file.path);
     const found = await foundHash(at);
-    if (found !== sha256) differences.push({ file: at, frozen: sha256, found });
+    if (found !== file.sha256) differences.push(await differenceOf(file, at, found, locate));
   }
   return differences;
 }
 
-async function treeDifferences(tree: FrozenTree, wholeFolder: boolean): Promise<PlanDifference[]> {
+async function treeDifferences(tree: FrozenTree, wholeFolder: boolean, locate: Locate): Promise<PlanDifference[]> {
   const differences: PlanDifference[] = [];
   const source = folderSource(tree.folder);
   const present = await source.list();
   const frozen = new Set(tree.files.map(({ path }) => path));
-  for (const { path, sha256 } of tree.files) {
+  for (const file of tree.files) {
+    const { path } = file;
     const entries = present.includes(path) ? await treeEntries(source, newSha256, [path]) : [];
     const found = entries[0]?.[2] ?? null;
-    if (found !== sha256) differences.push({ file: join(tree.folder, path), frozen: sha256, found });
+    if (found !== file.sha256) differences.push(await differenceOf(file, join(tree.folder, path), found, locate));
   }
   if (wholeFolder) {
     for (const [path, , found] of await treeEntries(
@@ -129,41 +141,60 @@ async function treeDifferences(tree: FrozenTree, wholeFolder: boolean): Promise<
       newSha256,
       present.filter((name) => !frozen.has(name)),
     )) {
-      differences.push({ file: join(tree.folder, path), frozen: null, found });
+      differences.push({ file: join(tree.folder, path), frozen: null, found, place: null });
     }
   }
   return differences;
 }
 
 /** Files behind an arm's service: the proof, and what starts it. */
-function serviceFiles({ service }: Plan): FrozenFile[] {
+export function serviceFiles({ service }: Plan): FrozenFile[] {
   if (!service) return [];
   const { proof, owned } = service;
   return [proof, ...(owned ? [owned.executable, ...owned.files] : [])];
 }
 
+/** Every file of a plan, in the order in which they are checked; those of the checkpoint by their whole paths. */
+export function frozenFiles(plan: Plan): FrozenFile[] {
+  const { baseline, tokenizer, mathDev, mathTrain, mgsm } = plan.inputs;
+  const inTree = ({ folder, files }: FrozenTree) => files.map((file) => ({ ...file, path: join(folder, file.path) }));
+  return [
+    ...plan.program.files,
+    plan.program.lock,
+    ...inTree(baseline),
+    ...inTree(tokenizer),
+    ...[mathDev, mathTrain, mgsm],
+    ...Object.values(plan.data),
+    ...serviceFiles(plan),
+    ...(plan.blocks ? [plan.blocks] : []),
+  ];
+}
+
 /**
  * Everything that is not as the plan froze it, in this order: program files, the lock of the dependencies, baseline,
- * tokenizer, data files that were given, data files that were generated, the smoke proof, what starts the service.
- * Files that came to the program or to the baseline's folder count too. `folder` is the plan's. Throws PlanError
+ * tokenizer, data files that were given, data files that were generated, the smoke proof, what starts the service, the
+ * digests of large files. Files that came to the program or to the baseline's folder count too. `folder` is the plan's. Throws PlanError
  * `other-dependencies` where only what is installed differs.
  */
 export async function planDifferences(plan: Plan, folder: string): Promise<PlanDifference[]> {
-  const differences = await fileDifferences(plan.program.files, programRoot);
+  const locate = openKept(plan, folder);
+  const differences = await fileDifferences(plan.program.files, programRoot, locate);
   const frozen = new Set(plan.program.files.map(({ path }) => path));
   for (const name of runtimeFolders.flatMap(runtimeNames).sort(compareUtf8)) {
     if (frozen.has(name)) continue;
-    differences.push({ file: join(programRoot, name), frozen: null, found: await foundHash(join(programRoot, name)) });
+    const file = join(programRoot, name);
+    differences.push({ file, frozen: null, found: await foundHash(file), place: null });
   }
   const { baseline, tokenizer, mathDev, mathTrain, mgsm } = plan.inputs;
   const all = [
     ...differences,
-    ...(await fileDifferences([plan.program.lock], programRoot)),
-    ...(await treeDifferences(baseline, true)),
-    ...(await treeDifferences(tokenizer, false)),
-    ...(await fileDifferences([mathDev, mathTrain, mgsm], folder)),
-    ...(await fileDifferences(Object.values(plan.data), folder)),
-    ...(await fileDifferences(serviceFiles(plan), folder)),
+    ...(await fileDifferences([plan.program.lock], programRoot, locate)),
+    ...(await treeDifferences(baseline, true, locate)),
+    ...(await treeDifferences(tokenizer, false, locate)),
+    ...(await fileDifferences([mathDev, mathTrain, mgsm], folder, locate)),
+    ...(await fileDifferences(Object.values(plan.data), folder, locate)),
+    ...(await fileDifferences(serviceFiles(plan), folder, locate)),
+    ...(await fileDifferences(plan.blocks ? [plan.blocks] : [], folder, locate)),
   ];
   if (all.length === 0) requireInstalled(programRoot);
   return all;

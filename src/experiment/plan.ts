@@ -8,6 +8,7 @@ import { PlanError } from '../lib/errors.ts';
 import { sha256HexAsync } from '../lib/sha256.ts';
 import { issuesText } from '../lib/zod-issues.ts';
 import { type ResolvedRunConfig, resolveRunConfig } from '../run-config.ts';
+import { firstDifference, placeText } from './place.ts';
 import { planPositions } from './positions.ts';
 import { type Recipe, recipeSchema } from './recipe.ts';
 import { planService } from './service.ts';
@@ -98,6 +99,8 @@ export const planSchema = z.strictObject({
   selectionRule: z.string(),
   /** Items that a person or program looks at, chosen now. */
   inspection: z.strictObject({ seed: z.int(), agent: ids, mgsm: ids }),
+  /** Digests that find the block of a large file that changed; absent where every file was kept whole. */
+  blocks: frozenFile.optional(),
 });
 export type Plan = z.infer<typeof planSchema>;
 
@@ -149,17 +152,23 @@ export function planHashLine(sha256: string): string {
 }
 
 /**
- * Parses plan.json. `hashLine` is the text of plan.sha256. Throws PlanError `bad-plan` or `plan-changed`, naming the
- * file with the hash wanted and found.
+ * Parses plan.json. `hashLine` is the text of plan.sha256; `keptCopy` gives the copy that `prepare` kept, for the place
+ * of a change alone. Throws PlanError `bad-plan` or `plan-changed`, naming the file with the hash wanted and found.
  */
-export async function parsePlan(bytes: Uint8Array, hashLine: string, label: string): Promise<LoadedPlan> {
+export async function parsePlan(
+  bytes: Uint8Array,
+  hashLine: string,
+  label: string,
+  keptCopy: () => Promise<Uint8Array | null> = async () => null,
+): Promise<LoadedPlan> {
   const sha256 = await sha256HexAsync(bytes);
   const frozen = hashLine.slice(0, 64);
   if (hashLine !== planHashLine(sha256)) {
     throw new PlanError(
       'plan-changed',
-      `reading ${label}: found SHA-256 ${sha256}; wanted ${frozen}, as ${PLAN_HASH_FILE} beside it says. ` +
-        'A plan cannot be changed after `prepare`: restore it, or prepare a new one in another folder.',
+      `reading ${label}: found SHA-256 ${sha256}; wanted ${frozen}, as ${PLAN_HASH_FILE} beside it says; ` +
+        `${await changedPlace(bytes, sha256, hashLine, await keptCopy())}. A plan cannot be changed after \`prepare\`: ` +
+        'restore it, or prepare a new one in another folder.',
     );
   }
   let value: unknown;
@@ -170,11 +179,42 @@ export async function parsePlan(bytes: Uint8Array, hashLine: string, label: stri
   }
   const parsed = planSchema.safeParse(value);
   if (!parsed.success) throw badPlan(label, issuesText(parsed.error, value), 'a shaderl.plan/2 file');
-  const canonical = canonicalBytes(parsed.data);
-  if (canonical.length !== bytes.length || canonical.some((byte, i) => byte !== bytes[i])) {
-    throw badPlan(label, 'JSON in another spelling or with other members', 'canonical JSON (RFC 8785)');
+  const place = firstDifference(canonicalBytes(parsed.data), bytes);
+  if (place) {
+    const found = `JSON in another spelling or with other members (${placeText(place)})`;
+    throw badPlan(label, found, 'canonical JSON (RFC 8785)');
   }
   return { plan: parsed.data, sha256 };
+}
+
+/**
+ * What of plan.json and plan.sha256 changed, and where: by the copy if it has either one's hash, else by where the text
+ * stops being the canonical form of its own value.
+ */
+async function changedPlace(
+  bytes: Uint8Array,
+  sha256: string,
+  hashLine: string,
+  copy: Uint8Array | null,
+): Promise<string> {
+  const copySha256 = copy && (await sha256HexAsync(copy));
+  const hashPlace = () => {
+    const place = firstDifference(new TextEncoder().encode(planHashLine(sha256)), new TextEncoder().encode(hashLine));
+    return `${PLAN_FILE} is as it was written, ${PLAN_HASH_FILE} is not: ${place ? placeText(place) : 'no byte'}`;
+  };
+  if (copySha256 === sha256 || hashLine.startsWith(sha256)) return hashPlace();
+  if (copy && hashLine.startsWith(copySha256!)) {
+    const place = firstDifference(copy, bytes);
+    if (place) return placeText(place);
+  }
+  const lost = 'which byte changed cannot be told, no copy of the plan was kept';
+  try {
+    const value: unknown = JSON.parse(new TextDecoder('utf-8', { fatal: true }).decode(bytes));
+    const place = firstDifference(canonicalBytes(value), bytes);
+    return place ? `${lost}, but it is no longer canonical: ${placeText(place)}` : `${lost}, and it is still canonical`;
+  } catch (error) {
+    return `${lost}, but it is no longer canonical: ${error instanceof Error ? error.message : String(error)}`;
+  }
 }
 
 function badPlan(label: string, found: string, wanted: string): PlanError {

@@ -6,7 +6,6 @@ import { mkdir, rename, rm } from 'node:fs/promises';
 import { basename, dirname, join, resolve } from 'node:path';
 import { parseMgsm } from '../evaluation/mgsm.ts';
 import { PlanError } from '../lib/errors.ts';
-import { sha256Hex } from '../lib/sha256-node.ts';
 import { createNodeStorage } from '../lib/storage-node.ts';
 import { folderSource } from '../model/file-source-node.ts';
 import { openModelFiles } from '../model/model-files.ts';
@@ -22,7 +21,8 @@ import {
   inspectedIds,
 } from './data.ts';
 import { requireFreshEpisodes, requireSourceDisjoint } from './disjoint.ts';
-import { freezeFile, freezeProgram, freezeTree } from './freeze-node.ts';
+import { freezeFile, freezeProgram, freezeTree, frozenFiles, serviceFiles } from './freeze-node.ts';
+import { BLOCKS_FILE, COPIES_FILE, createKeeper } from './keep-node.ts';
 import { type FirstArm, requireMatched, requireMatchingRecipe } from './matched-node.ts';
 import { parseJsonLines, parseMathDev } from './math-dev.ts';
 import {
@@ -118,19 +118,21 @@ export async function preparePlan(options: PrepareOptions): Promise<{ plan: Plan
   requireSessions(recipe, env);
   if (options.first) requireMatchingRecipe(options.first.arm, recipe);
   const [baselineFolder, tokenizerFolder] = [resolve(options.baseline), resolve(options.tokenizer)];
-  const baseline = await freezeTree(baselineFolder, recipe.baseline);
+  const keeper = createKeeper();
+  const baseline = await freezeTree(baselineFolder, recipe.baseline, keeper);
   requireExpected('baseline', baseline);
   const present = await folderSource(tokenizerFolder).list();
   const names = TOKENIZER_FILES.filter((name) => present.includes(name));
-  const tokenizer = await freezeTree(tokenizerFolder, recipe.tokenizer, names);
+  const tokenizer = await freezeTree(tokenizerFolder, recipe.tokenizer, keeper, names);
   requireExpected('tokenizer', tokenizer);
   requireSameTokenizer(tokenizer, baseline);
   const text = await loadText(folderSource(baselineFolder));
   const { architecture } = await openModelFiles(folderSource(baselineFolder));
 
-  const mathDev = await freezeFile(resolve(options.mathDev));
-  const mathTrain = await freezeFile(join(dirname(mathDev.path), 'train.jsonl'));
-  const mgsm = await freezeFile(resolve(options.mgsm));
+  const given = (path: string) => freezeFile(path, path, keeper);
+  const mathDev = await given(resolve(options.mathDev));
+  const mathTrain = await given(join(dirname(mathDev.path), 'train.jsonl'));
+  const mgsm = await given(resolve(options.mgsm));
   const devItems = parseMathDev(readFileSync(mathDev.path, 'utf8'), mathDev.path);
   const sftLines = parseJsonLines(readFileSync(mathTrain.path, 'utf8'), mathTrain.path);
   requireSourceDisjoint(devItems, sftLines, mathTrain.path);
@@ -153,7 +155,7 @@ export async function preparePlan(options: PrepareOptions): Promise<{ plan: Plan
     Object.entries(DATA_FILES).map(([name, path]) => {
       const content = bytes[name as DataName];
       const items = data[name as keyof ExperimentData].length;
-      return [name, { path, bytes: content.length, sha256: sha256Hex(content), items }];
+      return [name, { path, bytes: content.length, sha256: keeper.add(content), items }];
     }),
   ) as Plan['data'];
   const plan: Plan = {
@@ -169,7 +171,7 @@ export async function preparePlan(options: PrepareOptions): Promise<{ plan: Plan
           baseline: options.first.baseline,
         }
       : null,
-    program: await freezeProgram(),
+    program: await freezeProgram(keeper),
     kernels: { family: recipe.kernels.family, shaders: options.shaders },
     inputs: {
       baseline,
@@ -195,12 +197,18 @@ export async function preparePlan(options: PrepareOptions): Promise<{ plan: Plan
   if (options.first) requireMatched(options.first.arm, plan);
   const frozen = env === 'local' ? null : await options.freezeService!();
   plan.service = frozen?.service ?? null;
+  if (frozen) keeper.add(frozen.proof);
+  for (const { path } of serviceFiles(plan)) if (path !== PROOF_FILE) await given(path);
+  const blocks = keeper.blocks(frozenFiles(plan));
+  if (blocks) plan.blocks = { path: BLOCKS_FILE, bytes: blocks.length, sha256: keeper.add(blocks) };
   const planFile = planBytes(plan);
-  const sha256 = sha256Hex(planFile);
+  const sha256 = keeper.add(planFile);
   await writeFolder(output, {
     // The second arm's are the first one's own bytes, which were just shown to be equal.
     ...byPath(options.first?.arm.data ?? bytes),
     ...(frozen ? { [PROOF_FILE]: frozen.proof } : {}),
+    ...(blocks ? { [BLOCKS_FILE]: blocks } : {}),
+    [COPIES_FILE]: await keeper.copies([{ path: PLAN_FILE, sha256 }, ...frozenFiles(plan)]),
     [PLAN_FILE]: planFile,
     [PLAN_HASH_FILE]: new TextEncoder().encode(planHashLine(sha256)),
   });

@@ -12,8 +12,9 @@ import { EVIDENCE, jsonBytes, type StageContext, type StageResult, Stopped, stop
 import { setAsidePaths } from './evidence.ts';
 import { trainingConfig } from './plan.ts';
 
-const FOLDER = 'qualification';
-const branches = ['uninterrupted', 'repeat', 'resumed'] as const;
+/** Below it one folder an attempt, `attempt-N`, with a run folder for each branch. */
+export const QUALIFICATION_FOLDER = 'qualification';
+export const QUALIFICATION_BRANCHES = ['uninterrupted', 'repeat', 'resumed'] as const;
 
 /** Reads what a branch left: its last sealed checkpoint, its rollouts, its journal. Throws CheckpointError. */
 export async function readBranch(storage: Storage, name: string, steps: number): Promise<Branch> {
@@ -36,9 +37,14 @@ export async function qualifyResume(context: StageContext): Promise<StageResult>
   const { ports, plan, attempt } = context;
   const { storage } = ports;
   const { steps, stopAfter } = plan.recipe.qualification;
-  await setAsidePaths(storage, ports.journal, [FOLDER, EVIDENCE.resume], 'a qualification that did not pass');
+  await setAsidePaths(
+    storage,
+    ports.journal,
+    [QUALIFICATION_FOLDER, EVIDENCE.resume],
+    'a qualification that did not pass',
+  );
   // A folder of its own for each attempt: a process that outlived its driver cannot write into this one.
-  const root = `${FOLDER}/attempt-${attempt}`;
+  const root = `${QUALIFICATION_FOLDER}/attempt-${attempt}`;
   const run = await trainingConfig(plan.recipe, plan.inputs.baseline.folder, { steps, every: steps });
   const stop = () => context.stopReason() !== null;
   const branch = async (name: string, options: { resume: boolean; stopAfter: number | null }) => {
@@ -56,7 +62,11 @@ export async function qualifyResume(context: StageContext): Promise<StageResult>
   await branch('resumed', { resume: true, stopAfter: null });
 
   const read = (name: string) => readBranch(ports.storageAt(`${root}/${name}`), name, steps);
-  const [whole, repeat, resumed] = [await read(branches[0]), await read(branches[1]), await read(branches[2])];
+  const [whole, repeat, resumed] = [
+    await read(QUALIFICATION_BRANCHES[0]),
+    await read(QUALIFICATION_BRANCHES[1]),
+    await read(QUALIFICATION_BRANCHES[2]),
+  ];
   const compared = [
     { against: 'repeat', differences: await compareBranches(whole, repeat) },
     { against: 'resumed', differences: await compareBranches(whole, resumed) },

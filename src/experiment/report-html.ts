@@ -8,7 +8,7 @@ import { REPORT_STYLE } from '../report/style.ts';
 import { stepTable, table } from '../report/tables.ts';
 import type { ExperimentReport } from './report.ts';
 import { figureHtml, list, muted, sideBySide } from './report-parts.ts';
-import { comparisonSection, evaluationsSection, selectionSection, tiles } from './report-results.ts';
+import { comparisonSection, droppedText, evaluationsSection, selectionSection, tiles } from './report-results.ts';
 
 /** The training as the report module's figures take it. */
 function trainingReport({ content, record }: ExperimentReport, comparison: Comparison | null): ReportJson {
@@ -46,6 +46,7 @@ function trainingSection(report: ExperimentReport): string {
   const shown = trainingReport(report, null);
   const { figures, absent } = trainingFigures(shown);
   const { tokens, audit } = training;
+  const dropped = report.record.droppedTokens.training;
   const facts = table({
     caption: 'Training in counts',
     head: ['', 'value'],
@@ -56,7 +57,8 @@ function trainingSection(report: ExperimentReport): string {
       ['tokens of the retained streams (prompts and observations included)', formatNumber(tokens.retained)],
       ['tokens sampled and retained', formatNumber(tokens.sampled)],
       ['tokens sampled and discarded past the cap', formatNumber(tokens.discarded)],
-      ['tokens sampled in all (physical)', formatNumber(tokens.sampled + tokens.discarded)],
+      ['tokens drawn and dropped: after a stop, or in a failed attempt', droppedText(dropped)],
+      ['tokens drawn in all (physical)', formatNumber(tokens.sampled + tokens.discarded + (dropped ?? 0))],
       ['sealed checkpoints', training.checkpoints.join(', ')],
     ],
   });

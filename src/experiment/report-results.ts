@@ -220,6 +220,10 @@ function capTable({ content }: ExperimentReport): string {
   });
 }
 
+/** Tokens that were drawn and are in no rollout; older records have no count of them. */
+export const droppedText = (tokens: number | undefined) =>
+  tokens === undefined ? 'not counted' : formatNumber(tokens);
+
 export function evaluationsSection(report: ExperimentReport): string {
   const { content, record } = report;
   const head = '<h2 id="evaluations">Evaluations, caps and tool errors</h2>';
@@ -236,14 +240,15 @@ export function evaluationsSection(report: ExperimentReport): string {
     formatNumber(totals.invalidDispatches),
     formatNumber(totals.sampledTokens),
     formatNumber(totals.discardedTokens),
-    formatNumber(totals.sampledTokens + totals.discardedTokens),
+    droppedText(record.droppedTokens.units[unit.name]),
+    formatNumber(totals.sampledTokens + totals.discardedTokens + (record.droppedTokens.units[unit.name] ?? 0)),
     formatSeconds(record.unitSeconds[unit.name] ?? 0),
   ]);
   const evaluations = table({
     caption:
       'One row a suite, policy and seed. Malformed: no answer, or several that contradict each other. Tool errors are ' +
-      "the environment's; invalid calls were never dispatched. Retained and discarded (past the cap) count sampled " +
-      'tokens; physical is their sum, without steps that family matrix decodes ahead of a stop and drops.',
+      "the environment's; invalid calls were never dispatched. Tokens drawn: retained, discarded past the cap, dropped " +
+      '(decoded ahead of a stop, as family matrix does, or in an attempt that a service failed), and physical, their sum.',
     head: [
       'suite',
       'policy',
@@ -255,6 +260,7 @@ export function evaluationsSection(report: ExperimentReport): string {
       'invalid calls',
       'retained',
       'discarded',
+      'dropped',
       'physical',
       'wall time',
     ],

@@ -5,7 +5,7 @@
 import type { Comparison } from '../evaluation/compare.ts';
 import type { EvaluationFile, EvaluationTotals } from '../evaluation/results.ts';
 import { effectiveEntries } from '../journal.ts';
-import { isTimingMetric, type JournalEntry } from '../journal-events.ts';
+import { DROPPED_TOKENS, isTimingMetric, type JournalEntry } from '../journal-events.ts';
 import { canonicalBytes } from '../lib/canonical-json.ts';
 import { sha256HexAsync } from '../lib/sha256.ts';
 import type { Selection } from '../select.ts';
@@ -86,6 +86,8 @@ export interface ReportRecord {
   stageSeconds: Record<string, number>;
   stepSeconds: { step: number; metrics: Record<string, number> }[];
   unitSeconds: Record<string, number>;
+  /** Tokens that were drawn and are in no rollout: of a unit, and of the training's steps; what was not counted is left out. */
+  droppedTokens: { units: Record<string, number>; training?: number };
   comparisonSeconds: Record<string, { baseline: number; assessed: number }>;
   inspection: { state: 'done' | 'open' | 'not made yet'; filled: number; of: number; by: string };
   /** What a figure rests on: file or stage -> line of the journal and its hash. */
@@ -241,6 +243,22 @@ function content(sources: ReportSources): ReportContent {
   return { ...part, ...statements(plan, part) };
 }
 
+function droppedTokens({ units, training }: ReportSources): ReportRecord['droppedTokens'] {
+  const steps = effectiveEntries(training).flatMap((entry) =>
+    entry.kind === 'step' ? [entry.data.metrics[DROPPED_TOKENS]] : [],
+  );
+  const counted = steps.flatMap((count) => (count === undefined ? [] : [count]));
+  const all = steps.length > 0 && counted.length === steps.length;
+  return {
+    units: Object.fromEntries(
+      units.flatMap(({ unit, evaluation: { droppedTokens: count } }) =>
+        count === undefined ? [] : [[unit.name, count]],
+      ),
+    ),
+    ...(all ? { training: counted.reduce((sum, count) => sum + count, 0) } : {}),
+  };
+}
+
 function record(sources: ReportSources): ReportRecord {
   const { loaded, entries, training, units, final, retention, inspection } = sources;
   const { attempts, chargedSeconds } = experimentProgress(entries);
@@ -275,6 +293,7 @@ function record(sources: ReportSources): ReportRecord {
       },
     })),
     unitSeconds: Object.fromEntries(units.map(({ unit, evaluation }) => [unit.name, evaluation.wallSeconds])),
+    droppedTokens: droppedTokens(sources),
     comparisonSeconds: Object.fromEntries(
       Object.entries(timed).flatMap(([name, value]) => (value ? [[name, value]] : [])),
     ),

@@ -17,6 +17,7 @@ import { devPoint, evaluateUnits } from './evaluate-units.ts';
 import { checkTraining, sealedStep, setAsidePaths, unnamed } from './evidence.ts';
 import { inspectionFile } from './inspection.ts';
 import { mergedFolder } from './merged.ts';
+import { firstDifference, placeText } from './place.ts';
 import { TRAINING_FOLDER } from './plan.ts';
 import { qualifyResume } from './qualify-resume.ts';
 import { recommendation, retentionVerdict } from './retention.ts';
@@ -51,13 +52,15 @@ async function preflight({ plan, ports, device }: StageContext): Promise<StageRe
   const { storage } = ports;
   const data = await ports.data();
   for (const [name, path] of Object.entries(DATA_FILES)) {
-    const found = await sha256HexAsync(dataBytes(data[name as DataName]));
+    const made = dataBytes(data[name as DataName]);
+    const found = await sha256HexAsync(made);
     const frozen = plan.data[name as DataName].sha256;
     if (found === frozen) continue;
+    const place = firstDifference(await storage.read(path), made);
     throw new PlanError(
       'data-changed',
-      `generating ${storage.label}/${path} again: found SHA-256 ${found}; the plan froze ${frozen}. ` +
-        'The generator is another one: prepare a new plan.',
+      `generating ${storage.label}/${path} again: found SHA-256 ${found}; the plan froze ${frozen}` +
+        `${place ? `; ${placeText(place)}` : ''}. The generator is another one: prepare a new plan.`,
     );
   }
   await storage.write(EVIDENCE.device, utf8(device!.qualification));

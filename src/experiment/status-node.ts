@@ -3,11 +3,14 @@
 import { join, resolve } from 'node:path';
 import { effectiveEntries, readJournal } from '../journal.ts';
 import type { JournalEntry, Stage } from '../journal-events.ts';
+import type { Storage } from '../lib/storage.ts';
 import { createNodeStorage } from '../lib/storage-node.ts';
 import { loadPlan } from './freeze-node.ts';
 import { type LockState, readLock } from './lock-node.ts';
 import { PLAN_FILE, TRAINING_FOLDER } from './plan.ts';
 import { experimentProgress } from './progress.ts';
+import { QUALIFICATION_BRANCHES, QUALIFICATION_FOLDER } from './qualify-resume.ts';
+import { type TimeLeft, timeLeft } from './time-left.ts';
 import { devUnits, finalUnits, retentionUnits } from './units.ts';
 
 export interface ExperimentStatus {
@@ -30,8 +33,8 @@ export interface ExperimentStatus {
   training: { step: number; steps: number; metrics: Record<string, number> } | null;
   evaluations: { done: number; of: number };
   budget: { wallSeconds: number; chargedSeconds: number; leftSeconds: number };
-  /** Seconds that the training's remaining steps would take at the pace of its last ten; null before two steps. */
-  trainingSecondsLeft: number | null;
+  /** Null when all stages have passed. */
+  timeLeft: TimeLeft | null;
   lastLine: { time: string; kind: string } | null;
   attempts: number;
   reason: string;
@@ -45,18 +48,32 @@ function stateOf(lock: LockState, last: string | undefined, next: Stage | null):
   return last === 'never-closed' || last === 'finished' ? 'interrupted' : (last as ExperimentStatus['state']);
 }
 
-function pace(steps: readonly JournalEntry[]): number | null {
-  const recent = steps
-    .slice(-10)
-    .flatMap((entry) => (entry.kind === 'step' ? [entry.data.metrics['step_time'] ?? 0] : []));
-  return recent.length < 2 ? null : recent.reduce((sum, seconds) => sum + seconds, 0) / recent.length;
+const stepSeconds = (entries: readonly JournalEntry[]) =>
+  effectiveEntries(entries).flatMap((entry) =>
+    entry.kind === 'step' ? [entry.data.metrics['step_time'] ?? sumOf(entry.data.seconds)] : [],
+  );
+
+const sumOf = (seconds: Readonly<Record<string, number>>) =>
+  Object.values(seconds).reduce((total, value) => total + value, 0);
+
+/** Seconds of the steps that the branches of the last qualification have made so far. */
+async function qualificationSteps(folder: string, storage: Storage): Promise<number[]> {
+  const attempts = (await storage.list(QUALIFICATION_FOLDER)).map(({ name }) => Number(name.replace('attempt-', '')));
+  const root = join(folder, QUALIFICATION_FOLDER, `attempt-${Math.max(0, ...attempts)}`);
+  const seconds: number[] = [];
+  for (const branch of QUALIFICATION_BRANCHES) {
+    const { entries } = await readJournal(createNodeStorage(join(root, branch)), 'journal.jsonl');
+    seconds.push(...stepSeconds(entries));
+  }
+  return seconds;
 }
 
 /** Reads an experiment's folder. Throws PlanError or CheckpointError for a plan or journal that was altered. */
 export async function experimentStatus(dir: string): Promise<ExperimentStatus> {
   const folder = resolve(dir);
   const { plan, sha256 } = await loadPlan(join(folder, PLAN_FILE), folder);
-  const { entries } = await readJournal(createNodeStorage(folder), 'journal.jsonl');
+  const storage = createNodeStorage(folder);
+  const { entries } = await readJournal(storage, 'journal.jsonl');
   const training = (await readJournal(createNodeStorage(join(folder, TRAINING_FOLDER)), 'journal.jsonl')).entries;
   const { attempts, chargedSeconds, done, next, open } = experimentProgress(entries);
   const lock = readLock(folder);
@@ -66,10 +83,8 @@ export async function experimentStatus(dir: string): Promise<ExperimentStatus> {
   const selection = done.get('selection');
   const assessed = Number(selection?.data.facts['assessed'] ?? recipe.training.steps);
   const units = devUnits(recipe).length + finalUnits(recipe, assessed).length + retentionUnits(recipe, assessed).length;
-  const each = pace(steps);
   const end = entries.at(-1);
   const attempt = attempts.at(-1);
-  const left = recipe.training.steps - steps.length;
   return {
     folder,
     planSha256: sha256,
@@ -85,7 +100,16 @@ export async function experimentStatus(dir: string): Promise<ExperimentStatus> {
       chargedSeconds,
       leftSeconds: Math.max(0, recipe.budget.wallSeconds - chargedSeconds),
     },
-    trainingSecondsLeft: each === null || done.has('training') ? null : each * left,
+    timeLeft: timeLeft({
+      recipe,
+      entries,
+      done: new Set(done.keys()),
+      open,
+      trainingSteps: stepSeconds(training),
+      qualificationSteps: done.has('training') || steps.length > 1 ? [] : await qualificationSteps(folder, storage),
+      live: lock.state === 'held' || lock.state === 'other-host',
+      reusesBaseline: plan.matched?.baseline === 'reuse',
+    }),
     lastLine: end ? { time: end.time, kind: end.kind } : null,
     attempts: attempts.length,
     reason: attempt?.reason ?? '',

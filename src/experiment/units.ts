@@ -47,12 +47,15 @@ export const unitRollouts = ({ name }: Unit) => `evaluations/${name}.rollouts.js
 
 /** The evaluation over all seeds from one file a seed, in the order given. */
 export function combineUnits(files: readonly EvaluationFile[], label: string): EvaluationFile {
-  const { schema: _schema, totals: _totals, ...first } = files[0]!;
+  const { schema: _schema, totals: _totals, droppedTokens: _dropped, ...first } = files[0]!;
+  const dropped = files.flatMap(({ droppedTokens }) => (droppedTokens === undefined ? [] : [droppedTokens]));
+  const sum = (values: readonly number[]) => values.reduce((total, value) => total + value, 0);
   return buildEvaluation(
     {
       ...first,
       seeds: files.flatMap(({ seeds }) => seeds),
-      wallSeconds: files.reduce((sum, { wallSeconds }) => sum + wallSeconds, 0),
+      wallSeconds: sum(files.map(({ wallSeconds }) => wallSeconds)),
+      ...(dropped.length === files.length ? { droppedTokens: sum(dropped) } : {}),
       items: files.flatMap(({ items }) => items),
     },
     label,

@@ -23,6 +23,7 @@ import { evidenceProblem, namedFiles, sealedStep } from './evidence.ts';
 import { loadPlan, planDifferences } from './freeze-node.ts';
 import { mergedFolder, parseMergeAudit } from './merged.ts';
 import { PLAN_FILE, type Plan, TRAINING_FOLDER } from './plan.ts';
+import { changeText } from './plan-changes.ts';
 import { ROLLOUT_SETS } from './positions.ts';
 import { experimentProgress } from './progress.ts';
 import { readBranch } from './qualify-resume.ts';
@@ -71,9 +72,7 @@ const checks: [string, Finder][] = [
 
 async function unchangedPlan({ plan, folder }: Subject): Promise<string[]> {
   const differences = await planDifferences(plan, folder);
-  return differences.map(
-    ({ file, frozen, found }) => `${file}: found ${found ?? 'no such file'}; wanted ${frozen ?? 'none'}`,
-  );
+  return differences.map((difference) => `${difference.file}: ${changeText(difference)}`);
 }
 
 async function protocolOrder({ entries, planSha256 }: Subject): Promise<string[]> {

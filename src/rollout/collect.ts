@@ -24,6 +24,11 @@ export interface CollectPorts {
   /** Milliseconds, for durations only. */
   now: () => number;
   onProgress?: (finished: number, total: number, tokens: number) => void;
+  /**
+   * Told of tokens that were drawn and are in no episode: by steps sent ahead of a stop, or in an attempt that a failed
+   * service ended. Equal rollouts differ in it, because it depends on what came back when.
+   */
+  onDropped?: (tokens: number) => void;
 }
 
 /** Decode steps in one message to the device, and how many such messages may be under way. */
@@ -261,6 +266,7 @@ export async function collect(
     const before = answered;
     const since = now();
     let steps = 0;
+    let dropped = 0;
     while (true) {
       while (stopped.length === 0 && answered === before && flight.length < sendsAhead && left > 0) {
         const count = Math.min(stepsASend, left);
@@ -272,7 +278,10 @@ export async function collect(
       steps += results.length;
       for (const step of results) {
         for (const [i, run] of who.entries()) {
-          if (!active.has(run)) continue;
+          if (!active.has(run)) {
+            dropped += 1;
+            continue;
+          }
           takeCached(run, 1);
           const stop = append(run, finiteDraw(step[i] ?? null, run));
           if (stop === null) continue;
@@ -282,6 +291,7 @@ export async function collect(
       }
     }
     passMs = (now() - since) / Math.max(1, steps);
+    if (dropped > 0) ports.onDropped?.(dropped);
     endTurns(stopped);
   }
 
@@ -307,6 +317,7 @@ export async function collect(
       try {
         const again = await begin(run.member.spec, run.slot, run.attempt + 1, run.place);
         running[running.indexOf(run)] = again;
+        ports.onDropped?.(run.member.stream.mask.reduce((sum: number, bit) => sum + bit, 0));
         return;
       } catch (second) {
         if (!isInfrastructure(second)) throw second;

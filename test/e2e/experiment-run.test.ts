@@ -39,13 +39,19 @@ test(
   async () => {
     const file = join(program, 'shaders/adamw.wgsl');
     const good = readFileSync(file, 'utf8');
-    writeFileSync(file, `${good} `);
+    const offset = 100;
+    const line = good.slice(0, offset).split('\n').length;
+    writeFileSync(file, `${good.slice(0, offset)}\x7f${good.slice(offset + 1)}`);
     const checked = await run(['verify-plan', planOf(whole)]);
-    expect(checked).toMatchObject({ exitCode: 1, value: { ok: false, differences: [{ file }] } });
+    const place = { kind: 'byte', offset, line, found: '0x7f' };
+    expect(checked).toMatchObject({ exitCode: 1, value: { ok: false, differences: [{ file, place }] } });
     const { frozen, found } = checked.value.differences[0];
     const refused = await run(['run', '--plan', planOf(whole)]);
     expect(refused).toMatchObject({ exitCode: 2, error: { class: 'PlanError', code: 'plan-changed' } });
-    expect(refused.error.message).toContain(`${file}: found SHA-256 ${found}; the plan froze SHA-256 ${frozen}`);
+    expect(refused.error.message).toContain(
+      `${file}: found SHA-256 ${found}; the plan froze SHA-256 ${frozen}; the first byte that differs is at offset ` +
+        `${offset} (line ${line}): found 0x7f`,
+    );
     writeFileSync(file, good);
     expect(await run(['verify-plan', planOf(whole)])).toMatchObject({ exitCode: 0, value: { ok: true } });
     expect((await run(['status', whole])).value).toMatchObject({ state: 'not begun', stage: 'preflight' });

@@ -17,7 +17,7 @@ import { randomModel } from '../support/random-model.ts';
 
 const gpu = useGpu();
 
-test('steps sent ahead change no episode', async () => {
+test('steps sent ahead change no episode, and every token that they draw is counted', async () => {
   const folder = fileURLToPath(new URL('../../fixtures/embedded-policy', import.meta.url));
   const text = await loadText(folderSource(folder));
   const files = await openModelFiles(randomModel(3, { vocab_size: 646, max_position_embeddings: 1024 }));
@@ -36,11 +36,24 @@ test('steps sent ahead change no episode', async () => {
   expect(ahead).toBeTypeOf('function');
   const tasks = trainTasks(1, 3);
   const groups = tasks.map((task, group) => [0, 1].map((member) => ({ task, step: 1, group, member, seed: 4 })));
-  const run = async (own: typeof passes) => {
+  const run = async (own: typeof passes | typeof sampler) => {
     let sent = 0;
-    const step: typeof own.step = (work) => {
+    let drawn = 0;
+    let dropped = 0;
+    const step: typeof own.step = async (work) => {
       sent += 1;
-      return own.step(work);
+      const results = await own.step(work);
+      drawn += results.filter((one) => one !== null).length;
+      return results;
+    };
+    const decode: typeof ahead = (rows) => {
+      const decoding = ahead!(rows);
+      const send: typeof decoding.send = async (count) => {
+        const steps = await decoding.send(count);
+        drawn += steps.length * rows.length;
+        return steps;
+      };
+      return { ...decoding, send };
     };
     const episodes = await collect(
       groups,
@@ -53,19 +66,32 @@ test('steps sent ahead change no episode', async () => {
         policy: 'base',
       },
       {
-        sampler: { ...own, step },
+        sampler: { ...own, step, ...('decode' in own ? { decode } : {}) },
         // An untrained model seldom ends a turn: here every eleventh id does.
         text: { ...text, stopIds: Array.from({ length: 58 }, (_, i) => i * 11 + 3) },
         environment: createGermanEnvironment(),
         now: () => 0,
+        onDropped: (count) => {
+          dropped += count;
+        },
       },
     );
-    return { sent, episodes: episodes.flat().map(({ sessionId, ...rest }) => rest) };
+    const kept = episodes.flat().flatMap(({ mask, discardedTokens }) => [...mask, discardedTokens]);
+    return {
+      sent,
+      drawn,
+      dropped,
+      kept: kept.reduce((sum: number, n) => sum + n, 0),
+      episodes: episodes.flat().map(({ sessionId, ...rest }) => rest),
+    };
   };
   const single = await run(passes);
   const together = await run(sampler);
   expect(together.episodes).toEqual(single.episodes);
   expect(together.sent).toBeLessThan(single.sent);
+  expect(together.dropped).toBeGreaterThan(0);
+  expect(together.drawn).toBe(together.kept + together.dropped);
+  expect(single).toMatchObject({ dropped: 0, drawn: together.kept });
   const lengths = new Set(together.episodes.map(({ ids }) => ids.length));
   expect(lengths.size).toBeGreaterThan(2);
   sampler.destroy();

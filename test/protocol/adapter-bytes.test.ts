@@ -67,7 +67,11 @@ test.runIf(long)(
       const output = join(base, `quickstart-${env}`);
       const summary = await quickstart({ output, steps: 2, env });
       const evaluated = ['before', 'after'].map((name) => {
-        const { wallSeconds: _w, ...rest } = JSON.parse(readFileSync(join(output, `evaluations/${name}.json`), 'utf8'));
+        const {
+          wallSeconds: _w,
+          droppedTokens: _d,
+          ...rest
+        } = JSON.parse(readFileSync(join(output, `evaluations/${name}.json`), 'utf8'));
         return withoutTimings(rest);
       });
       return { adapter: summary?.adapterSha256, evaluated };

@@ -50,7 +50,7 @@ describe('prepare', () => {
   test('refuses a used folder and leaves it as it was', async () => {
     const before = readdirSync(plan.folder);
     await expect(prepare(plan.folder)).rejects.toThrow(
-      /found files in it \(data, plan.json, plan.sha256\); wanted a new or empty folder/,
+      /found files in it \(data, frozen, plan.json, plan.sha256\); wanted a new or empty folder/,
     );
     expect(readdirSync(plan.folder)).toEqual(before);
   });
@@ -133,18 +133,22 @@ describe('a plan that no longer fits', () => {
     ['a byte of the DEV math file', 'math/dev.jsonl', 20],
     ['a byte of the SFT file beside it', 'math/train.jsonl', 20],
     ['a byte of the MGSM file', 'math/mgsm.tsv', 20],
-  ])('names %s with the frozen hash and the hash found', async (_name, path, at) => {
+  ])('names %s with the frozen hash, the hash found and the offset', async (_name, path, at) => {
     const file = join(base, path);
     const good = readFileSync(file);
     const bad = Buffer.from(good);
     bad[at]! ^= 1;
     writeFileSync(file, bad);
     const differences = await changed();
-    const wanted = { file, frozen: sha256Hex(good), found: sha256Hex(bad) };
+    const hex = (byte: number) => `0x${byte.toString(16).padStart(2, '0')}`;
+    const line = path.endsWith('.safetensors') ? null : good.subarray(0, at).toString('latin1').split('\n').length;
+    const place = { kind: 'byte', offset: at, line, frozen: hex(good[at]!), found: hex(bad[at]!) };
+    const wanted = { file, frozen: sha256Hex(good), found: sha256Hex(bad), place };
     // The tokenizer's folder is the checkpoint's here, so its files are named twice.
     expect(new Set(differences.map((one) => JSON.stringify(one)))).toEqual(new Set([JSON.stringify(wanted)]));
     expect(() => requireUnchanged(differences, plan.folder)).toThrow(
-      `${file}: found SHA-256 ${wanted.found}; the plan froze SHA-256 ${wanted.frozen}`,
+      `${file}: found SHA-256 ${wanted.found}; the plan froze SHA-256 ${wanted.frozen}; the first byte that differs is ` +
+        `at offset ${at}${line === null ? '' : ` (line ${line})`}: found ${place.found}, wanted ${place.frozen}.`,
     );
     writeFileSync(file, good);
     expect(await changed()).toEqual([]);
@@ -156,8 +160,8 @@ describe('a plan that no longer fits', () => {
     rmSync(file);
     writeFileSync(join(base, 'policy/extra.json'), '{}');
     expect(await changed()).toEqual([
-      { file, frozen: sha256Hex(good), found: null },
-      { file: join(base, 'policy/extra.json'), frozen: null, found: sha256Hex('{}') },
+      { file, frozen: sha256Hex(good), found: null, place: null },
+      { file: join(base, 'policy/extra.json'), frozen: null, found: sha256Hex('{}'), place: null },
     ]);
     rmSync(join(base, 'policy/extra.json'));
     writeFileSync(file, good);
@@ -167,7 +171,9 @@ describe('a plan that no longer fits', () => {
     const file = join(plan.folder, 'data/train.jsonl');
     const good = readFileSync(file, 'utf8');
     writeFileSync(file, good.replace('"split":"train"', '"split":"final"'));
-    expect((await changed()).map((one) => one.file)).toEqual([file]);
+    const offset = Buffer.byteLength(good.slice(0, good.indexOf('"split":"train"') + 9));
+    const place = { kind: 'byte', offset, line: 1, frozen: '0x74', found: '0x66' };
+    expect(await changed()).toMatchObject([{ file, place }]);
     writeFileSync(file, good);
   });
 

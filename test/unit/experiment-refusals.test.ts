@@ -76,7 +76,9 @@ describe('refused, with the file and both values named, and nothing lost:', () =
   test('a changed file of the plan', async () => {
     const plan = await preparedPlan(base, inputs);
     const change = () => ({
-      planDifferences: async () => [{ file: '/x/train.jsonl', frozen: 'a'.repeat(64), found: 'b'.repeat(64) }],
+      planDifferences: async () => [
+        { file: '/x/train.jsonl', frozen: 'a'.repeat(64), found: 'b'.repeat(64), place: null },
+      ],
     });
     const error = await refusal(attempt(plan, once, { change }));
     expect(error).toMatchObject({ name: 'PlanError', code: 'plan-changed' });

@@ -39,7 +39,7 @@ beforeAll(async () => {
         };
         const [first, ...rest] = evaluation.items;
         const items = [{ ...first!, toolErrorClasses, capped: true, discardedTokens: 7 }, ...rest];
-        return { ...answer, evaluation: buildEvaluation({ ...evaluation, items }) };
+        return { ...answer, evaluation: buildEvaluation({ ...evaluation, items, droppedTokens: 11 }) };
       },
     }),
   });
@@ -114,7 +114,7 @@ describe('report.html of an experiment', () => {
     const unit = rowsOf('One row a suite').find(
       (row) => row['suite'] === 'final\u00a0agent' && row['policy'] === 'baseline' && row['seed'] === '42',
     );
-    expect(unit).toMatchObject({ capped: '1', retained: '60', discarded: '7', physical: '67' });
+    expect(unit).toMatchObject({ capped: '1', retained: '60', discarded: '7', dropped: '11', physical: '78' });
     const caps = rowsOf('Caps');
     expect(caps.map((row) => row['set']!.replace('\u00a0', ' '))).toEqual([
       'training',
@@ -128,10 +128,21 @@ describe('report.html of an experiment', () => {
       'cut off: baseline': '1 of 12',
       'cut off: trained steps': '0 of 12',
     });
-    expect(rowsOf('Training in counts').map((row) => [row[''], row['value']])).toContainEqual([
-      'tokens sampled in all (physical)',
-      '12',
-    ]);
+  });
+
+  test('adds dropped tokens to the physical ones where they were counted, and keeps them out of the content', () => {
+    const counts = () =>
+      rowsOf('Training in counts')
+        .filter((row) => row['']!.startsWith('tokens drawn'))
+        .map(({ value }) => value);
+    expect(counts()).toEqual(['not counted', '12']);
+    const { record, content } = report;
+    expect(record.droppedTokens).toEqual({ units: { 'final-agent-baseline-seed-42': 11 } });
+    render({ ...report, record: { ...record, droppedTokens: { ...record.droppedTokens, training: 5 } } });
+    expect(counts()).toEqual(['5', '17']);
+    expect(JSON.stringify(content)).not.toMatch(/dropped_?tokens/i);
+    const other = rowsOf('One row a suite').find(({ seed }) => seed === '1729');
+    expect(other).toMatchObject({ dropped: 'not counted' });
   });
 
   test('says where an answer was held below the recipe, beside the cap and among what it cannot show', () => {

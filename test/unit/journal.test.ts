@@ -272,7 +272,13 @@ describe('comparing two runs', () => {
   });
 
   test('timing metrics are known by their names', () => {
-    const names = ['step_time', 'timing/rollout_seconds', 'tokens_per_second', 'profiling/time'];
+    const names = [
+      'step_time',
+      'timing/rollout_seconds',
+      'tokens_per_second',
+      'profiling/time',
+      'completions/dropped_tokens',
+    ];
     expect(names.filter(isTimingMetric)).toEqual(names);
     expect(['loss', 'timestep', 'completions/mean_length', 'kl'].filter(isTimingMetric)).toEqual([]);
     expect(withoutTimings([{ seconds: 1, a: { seconds: { b: 1 }, c: 2 } }])).toEqual([{ a: { c: 2 } }]);

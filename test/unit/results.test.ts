@@ -11,6 +11,7 @@ import {
   formatEvaluation,
   parseEvaluation,
 } from '../../src/evaluation/results.ts';
+import { combineUnits } from '../../src/experiment/units.ts';
 import type { Episode, ToolCallRecord } from '../../src/rollout/episode.ts';
 import { agentEvaluation } from '../support/evaluation-fixture.ts';
 
@@ -59,6 +60,17 @@ describe('evaluation files', () => {
     expect(() =>
       buildEvaluation({ ...withoutTotals(evaluation), items: [...evaluation.items, evaluation.items[0]!] }),
     ).toThrow('as items.0 has');
+  });
+
+  it('of one seed each are put together with their dropped tokens, counted only if all were', () => {
+    const one = (seed: number, counts: object) =>
+      buildEvaluation({
+        ...withoutTotals(agentEvaluation({ items: 4, seeds: [seed], rate: 0.5, stream: 10, adapterSha256: null })),
+        ...counts,
+      });
+    const both = combineUnits([one(42, { droppedTokens: 5 }), one(1729, { droppedTokens: 7 })], 'both');
+    expect(both).toMatchObject({ droppedTokens: 12, seeds: [42, 1729], totals: evaluation.totals });
+    expect(combineUnits([one(42, { droppedTokens: 5 }), one(1729, {})], 'both')).not.toHaveProperty('droppedTokens');
   });
 
   it('name the file when it is missing or no JSON', () => {

@@ -4,6 +4,8 @@ import { tmpdir } from 'node:os';
 import { join } from 'node:path';
 import { afterAll, beforeAll, expect, test } from 'vitest';
 import { openJournal } from '../../src/journal.ts';
+import { comparablePart } from '../../src/journal-events.ts';
+import { EnvError } from '../../src/lib/errors.ts';
 import { createNodeStorage } from '../../src/lib/storage-node.ts';
 import type { Episode } from '../../src/rollout/episode.ts';
 import type { Sampler } from '../../src/rollout/sampler.ts';
@@ -124,4 +126,20 @@ test('without findings the same step is taken', async () => {
   const { made, updates } = await ports('clean', clean, () => []);
   await train(await config(), made, start);
   expect(updates).toEqual([1]);
+});
+
+test('tokens of a rollout that was made again are counted with the step, apart from what equal runs share', async () => {
+  const { made, journal } = await ports('again', clean, () => []);
+  const { environment } = made;
+  let failed = false;
+  const verify: typeof environment.verify = async (...asked) => {
+    if (failed) return environment.verify(...asked);
+    failed = true;
+    throw new EnvError('service-died', 'verifying: the service died');
+  };
+  await train(await config(), { ...made, environment: { ...environment, verify } }, start);
+  const step = journal.entries.find(({ kind }) => kind === 'step')!;
+  expect(step.data).toMatchObject({ metrics: { 'completions/dropped_tokens': 1, 'completions/mean_length': 1 } });
+  expect(JSON.stringify(comparablePart(step))).toMatch(/mean_length/);
+  expect(JSON.stringify(comparablePart(step))).not.toMatch(/dropped_tokens/);
 });

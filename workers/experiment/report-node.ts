@@ -29,12 +29,12 @@ import { createNodeStorage } from '../../src/lib/storage-node.ts';
 import type { Episode } from '../../src/rollout/episode.ts';
 import type { Selection } from '../../src/select.ts';
 
-/** Tokens of the training's rollouts, of the steps that count. */
+/** Tokens of the training's rollouts, of the steps that count; a batch that several steps learn from was drawn once. */
 async function trainingTokens(training: Storage, entries: readonly JournalEntry[]): Promise<TokenCount> {
   const count: TokenCount = { sampled: 0, discarded: 0, retained: 0, capped: 0 };
-  for (const entry of effectiveEntries(entries)) {
-    if (entry.kind !== 'step') continue;
-    for (const line of (await training.readText(entry.data.rollouts.file)).trimEnd().split('\n')) {
+  const files = effectiveEntries(entries).flatMap((entry) => (entry.kind === 'step' ? [entry.data.rollouts.file] : []));
+  for (const file of new Set(files)) {
+    for (const line of (await training.readText(file)).trimEnd().split('\n')) {
       const { mask, discardedTokens, capped } = JSON.parse(line) as Pick<
         Episode,
         'mask' | 'discardedTokens' | 'capped'
