@@ -5,7 +5,7 @@
 // change their speed by more than a service costs, from one minute to the next. What is told is the median of the rounds'
 // ratios with their quartiles. CPU time of this process and of the service is told beside it (Linux alone): it is what a
 // device of software takes away from the rollouts. Exit code 1 if the median of a service is more than 10 %.
-import { mkdtempSync, readFileSync, rmSync } from 'node:fs';
+import { mkdtempSync, rmSync } from 'node:fs';
 import { tmpdir } from 'node:os';
 import { join } from 'node:path';
 import { fileURLToPath } from 'node:url';
@@ -16,7 +16,7 @@ import { withoutTimings } from '../src/journal-events.ts';
 import { canonicalJson } from '../src/lib/canonical-json.ts';
 import { spawnEvaluator } from '../workers/evaluate-node.ts';
 import type { EvaluateRequest } from '../workers/evaluation-api.ts';
-import { withEnvironment } from '../workers/services/run-environment.ts';
+import { countOf, cpuMs, withServed } from './service-play.ts';
 
 const LIMIT = 1.1;
 const embedded = fileURLToPath(new URL('../fixtures/embedded-policy', import.meta.url));
@@ -33,11 +33,7 @@ const { values } = parseArgs({
   },
 });
 
-function count(name: 'episodes' | 'warm' | 'repeats' | 'slots'): number {
-  const value = Number(values[name]);
-  if (Number.isSafeInteger(value) && value > 0) return value;
-  throw new Error(`reading --${name}: found ${values[name]}; wanted a count of at least 1. Correct it.`);
-}
+const count = (name: 'episodes' | 'warm' | 'repeats' | 'slots'): number => countOf(name, values[name]);
 
 interface Environment {
   name: string;
@@ -50,15 +46,7 @@ interface Environment {
 }
 
 /** CPU seconds of this process, and of the service. */
-function cpuSeconds(pid: number | null): number {
-  const { user, system } = process.cpuUsage();
-  const own = (user + system) / 1e6;
-  if (pid === null) return own;
-  const fields = readFileSync(`/proc/${pid}/stat`, 'utf8')
-    .replace(/^.*\) /, '')
-    .split(' ');
-  return own + (Number(fields[11]) + Number(fields[12])) / 100;
-}
+const cpuSeconds = (pid: number | null): number => (cpuMs(process.pid) + cpuMs(pid)) / 1000;
 
 async function measure(environments: readonly Environment[]): Promise<{ tokens: number; calls: number }> {
   const request: Omit<EvaluateRequest, 'environment'> = {
@@ -126,17 +114,10 @@ async function withAll(
 ): Promise<{ tokens: number; calls: number }> {
   const [env, ...others] = rest;
   if (env === undefined) return measure(environments);
-  return withEnvironment(
-    { env, url: null, sessions: count('slots'), folder: join(folder, env), name: env },
-    (choice) => {
-      const linux = process.platform === 'linux';
-      const pid = linux
-        ? (JSON.parse(readFileSync(join(folder, env, 'child.json'), 'utf8')) as { pid: number }).pid
-        : null;
-      environments.push({ name: env, choice, seconds: [], cpu: [], pid });
-      return withAll(others);
-    },
-  );
+  return withServed(env, count('slots'), join(folder, env), (choice, pid) => {
+    environments.push({ name: env, choice, seconds: [], cpu: [], pid });
+    return withAll(others);
+  });
 }
 
 try {

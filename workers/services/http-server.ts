@@ -147,7 +147,8 @@ export async function startHttpService(options: HttpServiceOptions): Promise<Htt
         ),
       ),
     );
-    server.listen(options.port, options.host, resolve);
+    // Node's backlog of 511 overflows when 1,024 sessions ask at once: connections then wait a second to be tried again.
+    server.listen({ port: options.port, host: options.host, backlog: 4096 }, resolve);
   });
   const { port } = server.address() as AddressInfo;
   const name = options.host.includes(':') ? `[${options.host}]` : options.host;
