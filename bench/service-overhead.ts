@@ -1,5 +1,5 @@
 // What a service costs: wall time of the same rollouts in process and through both reference services.
-//   npx tsx bench/service-overhead.ts [--episodes 96] [--warm 2] [--repeats 5] [--slots 32] [--family portable] [--json]
+//   npx tsx bench/service-overhead.ts [--episodes 96] [--warm 10] [--repeats 5] [--slots 32] [--family portable] [--json]
 // Not a test of equality (test/protocol/adapter-bytes.test.ts), although it refuses to compare unequal rollouts.
 // Invariant: the environments take turns, forwards and backwards, and a ratio is that of two times of one round: machines
 // change their speed by more than a service costs, from one minute to the next. What is told is the median of the rounds'
@@ -24,7 +24,7 @@ const embedded = fileURLToPath(new URL('../fixtures/embedded-policy', import.met
 const { values } = parseArgs({
   options: {
     episodes: { type: 'string', default: '96' },
-    warm: { type: 'string', default: '2' },
+    warm: { type: 'string', default: '10' },
     repeats: { type: 'string', default: '5' },
     slots: { type: 'string', default: '32' },
     family: { type: 'string', default: 'portable' },
