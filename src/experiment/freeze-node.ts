@@ -173,8 +173,8 @@ export function frozenFiles(plan: Plan): FrozenFile[] {
 /**
  * Everything that is not as the plan froze it, in this order: program files, the lock of the dependencies, baseline,
  * tokenizer, data files that were given, data files that were generated, the smoke proof, what starts the service, the
- * digests of large files. Files that came to the program or to the baseline's folder count too. `folder` is the plan's. Throws PlanError
- * `other-dependencies` where only what is installed differs.
+ * digests of large files. Files that came to the program or to the baseline's folder count too. `folder` is the
+ * plan's. Throws PlanError `other-dependencies` where only what is installed differs.
  */
 export async function planDifferences(plan: Plan, folder: string): Promise<PlanDifference[]> {
   const locate = openKept(plan, folder);

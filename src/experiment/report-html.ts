@@ -1,13 +1,14 @@
 // Renders an experiment's report as one HTML file that needs nothing else: style and figures inline, no script.
 // Not the content (report.ts). Invariant: text from the run is escaped; figures and tables are the report module's own.
 import type { Comparison } from '../evaluation/compare.ts';
+import { figureHtml } from '../report/figure-html.ts';
 import { learningFigure, trainingFigures } from '../report/figures.ts';
 import { escapeHtml, formatNumber, formatPercent, formatSeconds } from '../report/format.ts';
 import type { ReportJson } from '../report/schema.ts';
 import { REPORT_STYLE } from '../report/style.ts';
 import { stepTable, table } from '../report/tables.ts';
 import type { ExperimentReport } from './report.ts';
-import { figureHtml, list, muted, sideBySide } from './report-parts.ts';
+import { list, muted, sideBySide } from './report-parts.ts';
 import { comparisonSection, droppedText, evaluationsSection, selectionSection, tiles } from './report-results.ts';
 
 /** The training as the report module's figures take it. */

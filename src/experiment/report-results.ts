@@ -1,6 +1,7 @@
 // The result sections of an experiment's HTML report: selection on DEV, paired comparisons, evaluations, caps.
 // Not the document (report-html.ts). Invariant: a section whose stage was not passed says so.
 import type { Comparison } from '../evaluation/compare.ts';
+import { figureHtml } from '../report/figure-html.ts';
 import { differenceFigure, type Figure, ratesFigure } from '../report/figures.ts';
 import {
   escapeHtml,
@@ -14,7 +15,7 @@ import { drawSteps } from '../report/plots-node.ts';
 import type { ReportJson } from '../report/schema.ts';
 import { comparisonTables, methodTable, pairedTable, table } from '../report/tables.ts';
 import type { ExperimentReport, TimelessComparison, UnitReport } from './report.ts';
-import { figureHtml, muted, paragraph, policyName } from './report-parts.ts';
+import { muted, paragraph, policyName } from './report-parts.ts';
 import type { RetentionVerdict } from './retention.ts';
 
 const share = (n: number, of: number) => `${formatNumber(n)} of ${formatNumber(of)}`;

@@ -2,6 +2,7 @@
 // Not a promise, and not the budget's account. Invariant: an estimate covers only work of a kind that was timed in this
 // experiment, says of what its pace is, and names the stages that it leaves out.
 import { type JournalEntry, STAGES, type Stage } from '../journal-events.ts';
+import { QUALIFICATION_BRANCHES } from './qualify-resume.ts';
 import type { Recipe } from './recipe.ts';
 import { devUnits, finalUnits, retentionUnits, type SuiteName, type Unit } from './units.ts';
 
@@ -37,8 +38,6 @@ export interface TimeLeftSources {
 
 /** Steps that a training's pace is taken over: the length of answers changes as a policy learns. */
 const RECENT_STEPS = 10;
-/** The branches of the resume qualification: uninterrupted, its repeat, and the one that stops and goes on. */
-const BRANCHES = 3;
 
 /** A pace, in seconds a piece of work, and what it was taken from. */
 interface Pace {
@@ -134,7 +133,7 @@ function stageLeft(stage: Stage, sources: TimeLeftSources): Estimate | null {
     case 'qualification':
       // One that was interrupted is made again from its first step.
       return steps(
-        BRANCHES * recipe.qualification.steps - (isOpen && live ? qualificationSteps.length : 0),
+        QUALIFICATION_BRANCHES.length * recipe.qualification.steps - (isOpen && live ? qualificationSteps.length : 0),
         'steps of the qualification',
         qualified,
       );

@@ -7,15 +7,15 @@ export interface FewTile {
   /** The shader's name after `matrix-few-`. */
   readonly name: string;
   /** Subgroups of 32 lanes in a workgroup. */
-  readonly subgroups: 2 | 4 | 8;
+  readonly subgroups: 4 | 8;
   /** Outputs of a workgroup: rows at most, columns. */
   readonly rows: 8 | 16 | 64;
-  readonly columns: 16 | 32 | 64;
+  readonly columns: 16 | 32;
   /** Terms of a stage, and how many stages' loads are on the way while as many are multiplied. */
   readonly panel: number;
-  readonly ahead: 1 | 2 | 4;
+  readonly ahead: 1 | 2;
   /** Accumulators of a subgroup that multiplies: blocks of rows, one below the other. */
-  readonly down: 1 | 2 | 4;
+  readonly down: 1 | 2;
 }
 
 /** How a product runs: its tile, and whether LoRA's operands are fetched beside the weights or before them. */

@@ -1,33 +1,13 @@
 // Renders a report as one HTML file that needs nothing else: style and figures inline, no script, no request.
 // Not the content: sentences and figures come from statements.ts and figures.ts.
 // Invariant: text from the run is escaped.
-import type { Figure, LegendEntry } from './figures.ts';
+import { figureHtml } from './figure-html.ts';
 import { differenceFigure, learningFigure, ratesFigure, trainingFigures } from './figures.ts';
 import { escapeHtml, formatNumber, formatPercent, formatPoints, formatSeconds, formatSignedPoints } from './format.ts';
 import { rolloutSection } from './rollouts.ts';
 import type { ReportJson } from './schema.ts';
 import { REPORT_STYLE } from './style.ts';
 import { comparisonTables, methodTable, pairedTable, stepTable, table } from './tables.ts';
-
-function legendHtml(entries: readonly LegendEntry[]): string {
-  if (entries.length === 0) return '';
-  const items = entries.map(({ label, colour, dash, area }) => {
-    const pattern = dash ? ` stroke-dasharray="${dash}"` : '';
-    const mark = area
-      ? `<rect width="26" height="10" fill="${colour}" fill-opacity="0.8"/>`
-      : `<line x1="0" y1="5" x2="26" y2="5" stroke="${colour}" stroke-width="2.5"${pattern}/>`;
-    return `<li><svg aria-hidden="true" viewBox="0 0 26 10">${mark}</svg>${escapeHtml(label)}</li>`;
-  });
-  return `<ul class="legend">${items.join('')}</ul>`;
-}
-
-function figureHtml(figure: Figure | null): string {
-  if (!figure) return '';
-  return (
-    `<figure id="${figure.id}"><h3>${escapeHtml(figure.title)}</h3>${legendHtml(figure.legend)}${figure.svg}` +
-    `<figcaption>${escapeHtml(figure.caption)}</figcaption></figure>`
-  );
-}
 
 function tiles(report: ReportJson): string {
   const { comparison, audit, device } = report;
@@ -89,7 +69,7 @@ function trainingSection(report: ReportJson): string {
   const missing =
     absent.length === 0 ? '' : `<p class="muted">Not recorded in this run: ${escapeHtml(absent.join(', '))}.</p>`;
   return (
-    `<h2 id="training">Training</h2><div class="figures">${figures.map(figureHtml).join('\n')}</div>${missing}` +
+    `<h2 id="training">Training</h2><div class="figures">${figures.map((figure) => figureHtml(figure)).join('\n')}</div>${missing}` +
     `<details><summary>All metrics by step</summary>${stepTable(report)}</details>`
   );
 }

@@ -4,16 +4,8 @@ import type { EnvironmentPort } from '../../src/environments/port.ts';
 import { EnvError } from '../../src/lib/errors.ts';
 import { collect } from '../../src/rollout/collect.ts';
 import type { Drawn, Sampler } from '../../src/rollout/sampler.ts';
+import { STOP, threeTokenText as text } from '../support/three-token-text.ts';
 
-const STOP = 9;
-const text = {
-  renderPrompt: () => [1, 2, 3],
-  stopIds: [STOP],
-  endIds: [],
-  decode: () => '',
-  addedTokenId: () => null,
-  bytesOf: () => new Uint8Array(),
-} as never;
 const settings = {
   temperature: 1,
   maxCompletionTokens: 11,

@@ -4,16 +4,7 @@ import type { EnvironmentPort } from '../../src/environments/port.ts';
 import { EnvError } from '../../src/lib/errors.ts';
 import { collect } from '../../src/rollout/collect.ts';
 import type { Sampler } from '../../src/rollout/sampler.ts';
-
-const STOP = 9;
-const text = {
-  renderPrompt: () => [1, 2, 3],
-  stopIds: [STOP],
-  endIds: [],
-  decode: () => '',
-  addedTokenId: () => null,
-  bytesOf: () => new Uint8Array(),
-} as never;
+import { STOP, threeTokenText as text } from '../support/three-token-text.ts';
 
 /** Every draw ends its turn at once: no device is needed. */
 const sampler = (slots: number): Sampler => ({

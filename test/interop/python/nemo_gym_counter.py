@@ -1,25 +1,9 @@
 """Serves the nemo-gym package's own stateful counter server, without Ray and without its head server."""
 
-import sys
-
-import uvicorn
-from nemo_gym.config_types import BaseServerConfig
-from nemo_gym.server_utils import ServerClient
-from omegaconf import OmegaConf
+from nemo_gym_serve import serve
 from resources_servers.example_session_state_mgmt.app import (
     StatefulCounterResourcesServer,
     StatefulCounterResourcesServerConfig,
 )
 
-port = int(sys.argv[1])
-config = StatefulCounterResourcesServerConfig(
-    host="127.0.0.1", port=port, entrypoint="app.py", name="counter", domain="agent"
-)
-client = ServerClient(
-    head_server_config=BaseServerConfig(host="127.0.0.1", port=11000), global_config_dict=OmegaConf.create({})
-)
-server = StatefulCounterResourcesServer(config=config, server_client=client)
-app = server.setup_webserver()
-server.setup_liveness(app)
-server.setup_exception_middleware(app)
-uvicorn.run(app, host="127.0.0.1", port=port, log_level="warning")
+serve(StatefulCounterResourcesServer, StatefulCounterResourcesServerConfig, "counter")

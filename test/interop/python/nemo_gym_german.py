@@ -1,9 +1,7 @@
 """The German task as a resources server on the nemo-gym package, without Ray and without its head server, for test/interop."""
 
-import sys
 from typing import Any
 
-import uvicorn
 from fastapi import FastAPI, Request
 from fastapi.responses import PlainTextResponse
 from german_task import TOOLS, Session
@@ -15,9 +13,8 @@ from nemo_gym.base_resources_server import (
     BaseVerifyResponse,
     SimpleResourcesServer,
 )
-from nemo_gym.config_types import BaseServerConfig
-from nemo_gym.server_utils import SESSION_ID_KEY, ServerClient
-from omegaconf import OmegaConf
+from nemo_gym.server_utils import SESSION_ID_KEY
+from nemo_gym_serve import serve
 from pydantic import Field
 
 
@@ -64,13 +61,4 @@ class German(SimpleResourcesServer):
         return Verdict(**body.model_dump(), **session.verify(final_text, invalid))
 
 
-port = int(sys.argv[1])
-config = BaseResourcesServerConfig(host="127.0.0.1", port=port, entrypoint="app.py", name="german", domain="agent")
-client = ServerClient(
-    head_server_config=BaseServerConfig(host="127.0.0.1", port=11000), global_config_dict=OmegaConf.create({})
-)
-server = German(config=config, server_client=client)
-app = server.setup_webserver()
-server.setup_liveness(app)
-server.setup_exception_middleware(app)
-uvicorn.run(app, host="127.0.0.1", port=port, log_level="warning")
+serve(German, BaseResourcesServerConfig, "german")

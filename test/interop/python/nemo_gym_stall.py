@@ -1,8 +1,5 @@
 """A resources server of our own on the nemo-gym package: weighs goods and is paid by what was weighed. For test/interop."""
 
-import sys
-
-import uvicorn
 from fastapi import FastAPI, HTTPException, Request
 from nemo_gym.base_resources_server import (
     BaseResourcesServerConfig,
@@ -12,9 +9,8 @@ from nemo_gym.base_resources_server import (
     BaseVerifyResponse,
     SimpleResourcesServer,
 )
-from nemo_gym.config_types import BaseServerConfig
-from nemo_gym.server_utils import SESSION_ID_KEY, ServerClient
-from omegaconf import OmegaConf
+from nemo_gym.server_utils import SESSION_ID_KEY
+from nemo_gym_serve import serve
 from pydantic import BaseModel, Field
 
 
@@ -65,13 +61,4 @@ class Stall(SimpleResourcesServer):
         return BaseVerifyResponse(**body.model_dump(), reward=min(1.0, session["answered"] / 4))
 
 
-port = int(sys.argv[1])
-config = BaseResourcesServerConfig(host="127.0.0.1", port=port, entrypoint="app.py", name="stall", domain="agent")
-client = ServerClient(
-    head_server_config=BaseServerConfig(host="127.0.0.1", port=11000), global_config_dict=OmegaConf.create({})
-)
-server = Stall(config=config, server_client=client)
-app = server.setup_webserver()
-server.setup_liveness(app)
-server.setup_exception_middleware(app)
-uvicorn.run(app, host="127.0.0.1", port=port, log_level="warning")
+serve(Stall, BaseResourcesServerConfig, "stall")
