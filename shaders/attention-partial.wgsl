@@ -28,7 +28,9 @@ override Q_SIZE = GROUP * D8 * 2u;
 override PITCH = D8 + 1u;
 override WORDS = D8 * 4u;
 override HEADS_APART = max(1u, 128u / WORDS);
-override TILE = 64u * PITCH;
+override HALF = 32u * D8;
+override TILE = 32u * PITCH;
+override SCORES = GROUP * 16u;
 
 @group(0) @binding(0) var<uniform> p: Params;
 @group(0) @binding(1) var<storage, read> meta_: array<vec2<u32>>;  // [rows]: slot, position
@@ -41,11 +43,10 @@ override TILE = 64u * PITCH;
 @group(0) @binding(8) var<storage, read_write> partials: array<vec2<f32>>;  // [rows, heads, chunks, 2 + WORDS]
 
 var<workgroup> queries: array<vec4<f32>, Q_SIZE>;
-var<workgroup> tile: array<vec4<u32>, TILE>;
-var<workgroup> scores: array<vec2<f32>, PAIRS>;  // [GROUP, 32]: of keys j and j + 1
-var<workgroup> weights: array<vec4<f32>, PAIRS>;  // of keys j and j + 1: exp, then exp * vScale
-var<workgroup> squares: array<f32, HEAD_LANES>;
-var<workgroup> tops: array<u32, HEAD_LANES>;
+var<workgroup> tile: array<vec4<u32>, TILE>;  // of k, then of v: one half of the chunk at a time
+var<workgroup> scores: array<vec4<f32>, SCORES>;  // [GROUP, 64]
+var<workgroup> weights: array<vec4<f32>, PAIRS>;  // [GROUP, 64]: exp and exp * vScale; before that, exp's place has the dot
+var<workgroup> found: array<u32, HEAD_LANES>;  // of a head's lanes: sums of squares, then largest magnitudes
 var<workgroup> fresh: array<vec2<u32>, FRESH>;  // the row's own k, then v, in quads
 var<workgroup> freshScales: array<f32, 2>;
 
@@ -83,12 +84,12 @@ fn ready(e: u32, t: u32, a: vec4<f32>, b: vec4<f32>) {
     queries[e * D8 * 2u + D8 + t] = b;
     return;
   }
-  var found = 0u;
+  var top = 0u;
   for (var i = 0u; i < D8; i++) {
-    found = max(found, tops[e * D8 + i]);
+    top = max(top, found[e * D8 + i]);
   }
-  let exponent = found >> 23u;
-  let biased = select(clamp(268u - min(exponent, 254u), 14u, 253u), 127u, found == 0u);
+  let exponent = top >> 23u;
+  let biased = select(clamp(268u - min(exponent, 254u), 14u, 253u), 127u, top == 0u);
   let factor = bitcast<f32>(biased << 23u);
   let to = (e - GROUP) * D8 * 2u + t;
   fresh[to] = halves(a * factor, exponent == 255u);
@@ -103,37 +104,79 @@ fn own8(which: u32, i: u32) -> vec4<u32> {
   return vec4<u32>(fresh[which * D8 * 2u + i * 2u], fresh[which * D8 * 2u + i * 2u + 1u]);
 }
 
-fn step(sum: vec2<f32>, x: vec2<f32>, a: u32, b: u32) -> vec2<f32> {
-  let one = unpack2x16float(a);
-  let two = unpack2x16float(b);
-  let s = fma(vec2<f32>(x.x), vec2<f32>(one.x, two.x), sum);
-  return fma(vec2<f32>(x.y), vec2<f32>(one.y, two.y), s);
+fn step(sum: f32, x: vec2<f32>, word: u32) -> f32 {
+  let two = unpack2x16float(word);
+  return fma(x.y, two.y, fma(x.x, two.x, sum));
 }
 
-// Keys 2 i and 2 i + 1 stand at i and 32 + i, so that neighbouring lanes read neighbouring rows.
-fn keyPlace(key: u32) -> u32 {
-  return (key % 2u * 32u + key / 2u) * PITCH;
-}
-
-// The row's own key and value, at `end`, are put by others.
-fn putKey(at: u32, end: u32, words: vec4<u32>) {
-  if (at < end) {
-    tile[keyPlace(at / D8) + at % D8] = words;
+// A key of the chunk to the tile, if it is of the half that stands there. The row's own, at `end`, is put by others.
+fn putKey(at: u32, half: u32, end: u32, words: vec4<u32>) {
+  if (at < end && at / HALF == half) {
+    tile[at % HALF / D8 * PITCH + at % D8] = words;
   }
 }
 
-fn putValue(at: u32, end: u32, after: u32, words: vec4<u32>) {
-  if (at < end || at >= after) {
-    tile[at / D8 * PITCH + at % D8] = select(vec4<u32>(0u), words, vec4<bool>(at < end));
+fn putValue(at: u32, half: u32, end: u32, after: u32, words: vec4<u32>) {
+  if ((at < end || at >= after) && at / HALF == half) {
+    tile[at % HALF / D8 * PITCH + at % D8] = select(vec4<u32>(0u), words, vec4<bool>(at < end));
   }
 }
 
-fn put(row: u32, kv: u32, head: u32, chunk: u32, word: u32, o: vec2<f32>, l: f32) {
+// The row's own k (0) or v (1) to the tile.
+fn putOwn(which: u32, half: u32, cached: u32, lane: u32) {
+  if (lane < D8 && cached / 32u == half) {
+    tile[cached % 32u * PITCH + lane] = own8(which, lane);
+  }
+}
+
+// The scores of a half's keys: a lane a head and key.
+fn scoreHalf(half: u32, keys: u32, factor: f32, lane: u32) {
+  let key = half * 32u + lane % 32u;
+  for (var pair = lane; pair < PAIRS; pair += 128u) {
+    let head = pair / 32u * D8 * 2u;
+    let own = lane % 32u * PITCH;
+    var dot = 0.0;
+    for (var i = 0u; i < D8; i++) {
+      let words = tile[own + i];
+      let x = queries[head + i * 2u];
+      let y = queries[head + i * 2u + 1u];
+      dot = step(dot, x.xy, words.x);
+      dot = step(dot, x.zw, words.y);
+      dot = step(dot, y.xy, words.z);
+      dot = step(dot, y.zw, words.w);
+    }
+    // The product is compared, the sum is kept: it is multiplied again, by an fma, in the exponent.
+    scores[pair / 32u * 16u + key / 4u][key % 4u] = select(-1e30, dot * factor, key < keys);
+    weights[pair / 32u * 32u + key / 2u][key % 2u * 2u] = dot;
+  }
+}
+
+// A key's weight, and times the scale of its value, for one head.
+fn weigh(head: u32, key: u32, keys: u32, factor: f32, top: f32, valueScale: f32) {
+  let to = head * 32u + key / 2u;
+  let which = key % 2u * 2u;
+  let e = select(0.0, exp(fma(weights[to][which], factor, -top)), key < keys);
+  weights[to][which] = e;
+  weights[to][which + 1u] = e * valueScale;
+}
+
+// Two elements of a head's weighted values, and the sum of its weights.
+struct Sums {
+  o: vec2<f32>,
+  l: f32,
+}
+
+fn add(sums: Sums, w: vec4<f32>, a: vec2<f32>, b: vec2<f32>) -> Sums {
+  let o = fma(vec2<f32>(w.w), b, fma(vec2<f32>(w.y), a, sums.o));
+  return Sums(o, (sums.l + w.x) + w.z);
+}
+
+fn put(row: u32, kv: u32, head: u32, chunk: u32, word: u32, sums: Sums) {
   if (head < GROUP) {
     let to = ((row * p.heads + kv * GROUP + head) * p.chunks + chunk) * (2u + WORDS);
-    partials[to + 2u + word] = o;
+    partials[to + 2u + word] = sums.o;
     if (word == 0u) {
-      partials[to].y = l;
+      partials[to].y = sums.l;
     }
   }
 }
@@ -188,10 +231,10 @@ fn main(@builtin(workgroup_id) wg: vec3<u32>, @builtin(local_invocation_index) l
   if (10u < D8) { v5 = v[min(start + 640u + lane, last)]; }
   if (12u < D8) { v6 = v[min(start + 768u + lane, last)]; }
   if (14u < D8) { v7 = v[min(start + 896u + lane, last)]; }
-  let j = lane % 32u * 2u;
+  let j = lane % 32u;
   let newest = max(cached, 1u) - 1u;
   var scale0 = scales[cache + min(j, newest)];
-  var scale1 = scales[cache + min(j + 1u, newest)];
+  var scale1 = scales[cache + min(j + 32u, newest)];
   let t = lane % D8;
   let turn = place.y * D8 * 2u + t * 2u;
   let t0 = rope[turn];
@@ -218,7 +261,7 @@ fn main(@builtin(workgroup_id) wg: vec3<u32>, @builtin(local_invocation_index) l
         square = fma(b.y, b.y, square);
         square = fma(b.z, b.z, square);
         square = fma(b.w, b.w, square);
-        squares[e * D8 + t] = square;
+        found[e * D8 + t] = bitcast<u32>(square);
       }
       workgroupBarrier();
     }
@@ -226,7 +269,7 @@ fn main(@builtin(workgroup_id) wg: vec3<u32>, @builtin(local_invocation_index) l
       if (NORM) {
         var sum = 0.0;
         for (var i = 0u; i < D8; i++) {
-          sum = sum + squares[e * D8 + i];
+          sum = sum + bitcast<f32>(found[e * D8 + i]);
         }
         let inverse = inverseSqrt(fma(sum, 1.0 / f32(D8 * 8u), p.eps));
         let g = select(D8 * 2u, 0u, e < GROUP) + t;
@@ -237,28 +280,30 @@ fn main(@builtin(workgroup_id) wg: vec3<u32>, @builtin(local_invocation_index) l
       b = fma(b, cosine, a * sine);
       a = turned;
     }
+    if (NORM) {
+      workgroupBarrier();
+    }
     if (mine) {
-      tops[e * D8 + t] = max(topOf(a), topOf(b));
+      found[e * D8 + t] = max(topOf(a), topOf(b));
     }
     workgroupBarrier();
     if (mine) {
       ready(e, t, a, b);
     }
   }
-  putKey(lane, end, k0);
-  if (2u < D8) { putKey(128u + lane, end, k1); }
-  if (4u < D8) { putKey(256u + lane, end, k2); }
-  if (6u < D8) { putKey(384u + lane, end, k3); }
-  if (8u < D8) { putKey(512u + lane, end, k4); }
-  if (10u < D8) { putKey(640u + lane, end, k5); }
-  if (12u < D8) { putKey(768u + lane, end, k6); }
-  if (14u < D8) { putKey(896u + lane, end, k7); }
   workgroupBarrier();
+  putKey(lane, 0u, end, k0);
+  if (4u < D8) { putKey(128u + lane, 0u, end, k1); }
+  if (8u < D8) { putKey(256u + lane, 0u, end, k2); }
+  if (12u < D8) { putKey(384u + lane, 0u, end, k3); }
+  if (16u < D8) { putKey(512u + lane, 0u, end, k4); }
+  if (20u < D8) { putKey(640u + lane, 0u, end, k5); }
+  if (24u < D8) { putKey(768u + lane, 0u, end, k6); }
+  if (28u < D8) { putKey(896u + lane, 0u, end, k7); }
   if (isLast) {
+    putOwn(0u, 0u, cached, lane);
     if (lane < D8) {
-      let words = own8(0u, lane);
-      tile[keyPlace(cached) + lane] = words;
-      k[start + end + lane] = words;
+      k[start + end + lane] = own8(0u, lane);
     } else if (lane < 2u * D8) {
       v[start + end + lane - D8] = own8(1u, lane - D8);
     }
@@ -268,52 +313,48 @@ fn main(@builtin(workgroup_id) wg: vec3<u32>, @builtin(local_invocation_index) l
     }
     // Past the row's own key there may stand anything: those weigh 0, and 0 * NaN would not be 0.
     scale0 = select(select(vec2<f32>(0.0), both, vec2<bool>(j == cached)), scale0, vec2<bool>(j < cached));
-    scale1 = select(select(vec2<f32>(0.0), both, vec2<bool>(j + 1u == cached)), scale1, vec2<bool>(j + 1u < cached));
-    workgroupBarrier();
-  }
-  let factor = vec2<f32>(scale0.x * p.scale, scale1.x * p.scale);
-  let inside = vec2<bool>(j < keys, j + 1u < keys);
-  for (var pair = lane; pair < PAIRS; pair += 128u) {
-    let head = pair / 32u * D8 * 2u;
-    let own = pair % 32u * PITCH;
-    var dot = vec2<f32>(0.0);
-    for (var i = 0u; i < D8; i++) {
-      let a = tile[own + i];
-      let b = tile[own + 32u * PITCH + i];
-      let x = queries[head + i * 2u];
-      let y = queries[head + i * 2u + 1u];
-      dot = step(dot, x.xy, a.x, b.x);
-      dot = step(dot, x.zw, a.y, b.y);
-      dot = step(dot, y.xy, a.z, b.z);
-      dot = step(dot, y.zw, a.w, b.w);
-    }
-    // The product is compared, the sum is kept: it is multiplied again, by an fma, in the exponent.
-    scores[pair] = select(vec2<f32>(-1e30), dot * factor, inside);
-    weights[pair] = vec4<f32>(dot, 0.0, 0.0);
+    scale1 = select(select(vec2<f32>(0.0), both, vec2<bool>(j + 32u == cached)), scale1, vec2<bool>(j + 32u < cached));
   }
   workgroupBarrier();
-  putValue(lane, end, after, v0);
-  if (2u < D8) { putValue(128u + lane, end, after, v1); }
-  if (4u < D8) { putValue(256u + lane, end, after, v2); }
-  if (6u < D8) { putValue(384u + lane, end, after, v3); }
-  if (8u < D8) { putValue(512u + lane, end, after, v4); }
-  if (10u < D8) { putValue(640u + lane, end, after, v5); }
-  if (12u < D8) { putValue(768u + lane, end, after, v6); }
-  if (14u < D8) { putValue(896u + lane, end, after, v7); }
-  if (isLast && lane < D8) {
-    tile[cached * PITCH + lane] = own8(1u, lane);
+  let factor = vec2<f32>(scale0.x * p.scale, scale1.x * p.scale);
+  scoreHalf(0u, keys, factor.x, lane);
+  workgroupBarrier();
+  if (4u > D8) { putKey(lane, 1u, end, k0); }
+  if (2u < D8 && 8u > D8) { putKey(128u + lane, 1u, end, k1); }
+  if (4u < D8 && 12u > D8) { putKey(256u + lane, 1u, end, k2); }
+  if (6u < D8 && 16u > D8) { putKey(384u + lane, 1u, end, k3); }
+  if (8u < D8 && 20u > D8) { putKey(512u + lane, 1u, end, k4); }
+  if (10u < D8 && 24u > D8) { putKey(640u + lane, 1u, end, k5); }
+  if (12u < D8 && 28u > D8) { putKey(768u + lane, 1u, end, k6); }
+  if (14u < D8 && 32u > D8) { putKey(896u + lane, 1u, end, k7); }
+  if (isLast) {
+    putOwn(0u, 1u, cached, lane);
+  }
+  workgroupBarrier();
+  scoreHalf(1u, keys, factor.y, lane);
+  workgroupBarrier();
+  putValue(lane, 0u, end, after, v0);
+  if (4u < D8) { putValue(128u + lane, 0u, end, after, v1); }
+  if (8u < D8) { putValue(256u + lane, 0u, end, after, v2); }
+  if (12u < D8) { putValue(384u + lane, 0u, end, after, v3); }
+  if (16u < D8) { putValue(512u + lane, 0u, end, after, v4); }
+  if (20u < D8) { putValue(640u + lane, 0u, end, after, v5); }
+  if (24u < D8) { putValue(768u + lane, 0u, end, after, v6); }
+  if (28u < D8) { putValue(896u + lane, 0u, end, after, v7); }
+  if (isLast) {
+    putOwn(1u, 0u, cached, lane);
   }
   for (var pair = lane; pair < PAIRS; pair += 128u) {
-    let head = pair / 32u * 32u;
-    var most = scores[head];
-    for (var i = 1u; i < 32u; i++) {
-      most = max(most, scores[head + i]);
+    let head = pair / 32u;
+    var most = scores[head * 16u];
+    for (var i = 1u; i < 16u; i++) {
+      most = max(most, scores[head * 16u + i]);
     }
-    let top = max(most.x, most.y);
-    let e = select(vec2<f32>(0.0), exp(fma(weights[pair].xy, factor, vec2<f32>(-top))), inside);
-    weights[pair] = vec4<f32>(e, e.x * scale0.y, e.y * scale1.y);
+    let top = max(max(most.x, most.y), max(most.z, most.w));
+    weigh(head, j, keys, factor.x, top, scale0.y);
+    weigh(head, j + 32u, keys, factor.y, top, scale1.y);
     if (j == 0u) {
-      let h = kv * GROUP + pair / 32u;
+      let h = kv * GROUP + head;
       partials[((row * p.heads + h) * p.chunks + first / 64u) * (2u + WORDS)].x = top;
     }
   }
@@ -321,49 +362,47 @@ fn main(@builtin(workgroup_id) wg: vec3<u32>, @builtin(local_invocation_index) l
   // Two elements of some heads a thread, so that heads share what is loaded and widened of v.
   let word = lane % WORDS;
   let head = lane / WORDS;
+  var s0: Sums;
+  var s1: Sums;
+  var s2: Sums;
+  var s3: Sums;
+  for (var half = 0u; half < 2u; half++) {
+    if (half == 1u) {
+      workgroupBarrier();
+      if (4u > D8) { putValue(lane, 1u, end, after, v0); }
+      if (2u < D8 && 8u > D8) { putValue(128u + lane, 1u, end, after, v1); }
+      if (4u < D8 && 12u > D8) { putValue(256u + lane, 1u, end, after, v2); }
+      if (6u < D8 && 16u > D8) { putValue(384u + lane, 1u, end, after, v3); }
+      if (8u < D8 && 20u > D8) { putValue(512u + lane, 1u, end, after, v4); }
+      if (10u < D8 && 24u > D8) { putValue(640u + lane, 1u, end, after, v5); }
+      if (12u < D8 && 28u > D8) { putValue(768u + lane, 1u, end, after, v6); }
+      if (14u < D8 && 32u > D8) { putValue(896u + lane, 1u, end, after, v7); }
+      if (isLast) {
+        putOwn(1u, 1u, cached, lane);
+      }
+      workgroupBarrier();
+    }
+    for (var n = 0u; n < 16u; n++) {
+      let a = unpack2x16float(tile[n * 2u * PITCH + word / 4u][word % 4u]);
+      let b = unpack2x16float(tile[(n * 2u + 1u) * PITCH + word / 4u][word % 4u]);
+      let at = half * 16u + n;
+      s0 = add(s0, weights[min(head, GROUP - 1u) * 32u + at], a, b);
+      if (1u * HEADS_APART < GROUP) {
+        s1 = add(s1, weights[min(head + 1u * HEADS_APART, GROUP - 1u) * 32u + at], a, b);
+      }
+      if (2u * HEADS_APART < GROUP) {
+        s2 = add(s2, weights[min(head + 2u * HEADS_APART, GROUP - 1u) * 32u + at], a, b);
+      }
+      if (3u * HEADS_APART < GROUP) {
+        s3 = add(s3, weights[min(head + 3u * HEADS_APART, GROUP - 1u) * 32u + at], a, b);
+      }
+    }
+  }
   if (head >= HEADS_APART) {
     return;
   }
-  var o0 = vec2<f32>(0.0);
-  var l0 = 0.0;
-  var o1 = vec2<f32>(0.0);
-  var l1 = 0.0;
-  var o2 = vec2<f32>(0.0);
-  var l2 = 0.0;
-  var o3 = vec2<f32>(0.0);
-  var l3 = 0.0;
-  for (var n = 0u; n < 32u; n++) {
-    let a = unpack2x16float(tile[n * 2u * PITCH + word / 4u][word % 4u]);
-    let b = unpack2x16float(tile[(n * 2u + 1u) * PITCH + word / 4u][word % 4u]);
-    let w0 = weights[min(head, GROUP - 1u) * 32u + n];
-    o0 = fma(vec2<f32>(w0.z), a, o0);
-    o0 = fma(vec2<f32>(w0.w), b, o0);
-    l0 = l0 + w0.x;
-    l0 = l0 + w0.y;
-    if (1u * HEADS_APART < GROUP) {
-      let w1 = weights[min(head + 1u * HEADS_APART, GROUP - 1u) * 32u + n];
-      o1 = fma(vec2<f32>(w1.z), a, o1);
-      o1 = fma(vec2<f32>(w1.w), b, o1);
-      l1 = l1 + w1.x;
-      l1 = l1 + w1.y;
-    }
-    if (2u * HEADS_APART < GROUP) {
-      let w2 = weights[min(head + 2u * HEADS_APART, GROUP - 1u) * 32u + n];
-      o2 = fma(vec2<f32>(w2.z), a, o2);
-      o2 = fma(vec2<f32>(w2.w), b, o2);
-      l2 = l2 + w2.x;
-      l2 = l2 + w2.y;
-    }
-    if (3u * HEADS_APART < GROUP) {
-      let w3 = weights[min(head + 3u * HEADS_APART, GROUP - 1u) * 32u + n];
-      o3 = fma(vec2<f32>(w3.z), a, o3);
-      o3 = fma(vec2<f32>(w3.w), b, o3);
-      l3 = l3 + w3.x;
-      l3 = l3 + w3.y;
-    }
-  }
-  put(row, kv, head, first / 64u, word, o0, l0);
-  if (1u * HEADS_APART < GROUP) { put(row, kv, head + 1u * HEADS_APART, first / 64u, word, o1, l1); }
-  if (2u * HEADS_APART < GROUP) { put(row, kv, head + 2u * HEADS_APART, first / 64u, word, o2, l2); }
-  if (3u * HEADS_APART < GROUP) { put(row, kv, head + 3u * HEADS_APART, first / 64u, word, o3, l3); }
+  put(row, kv, head, first / 64u, word, s0);
+  if (1u * HEADS_APART < GROUP) { put(row, kv, head + 1u * HEADS_APART, first / 64u, word, s1); }
+  if (2u * HEADS_APART < GROUP) { put(row, kv, head + 2u * HEADS_APART, first / 64u, word, s2); }
+  if (3u * HEADS_APART < GROUP) { put(row, kv, head + 3u * HEADS_APART, first / 64u, word, s3); }
 }
