@@ -19,8 +19,8 @@ export function addStatus(program: Command, openSession: OpenSession): void {
     summary: 'show stage, step, budget and last metrics of an experiment, also while it runs',
     details:
       'Reads the folder only. Says how long the stage and the run will still take, at the pace of the work of that kind so ' +
-      'far, and what is in no figure. With --follow, prints every new line of the journal until the experiment ends or ' +
-      'Ctrl-C.',
+      'far, and what is in no figure. With --follow, prints every new line of the journal but heartbeats until its writer, ' +
+      'here or on another host, has released the lock, or Ctrl-C.',
     examples: ['shaderl status runs/experiment', 'shaderl status runs/experiment --follow'],
   })
     .argument('<dir>', 'folder of the experiment')
@@ -44,21 +44,23 @@ async function follow(
   const { followJournal } = await import('../../src/inspect/follow-journal.ts');
   const storage = createNodeStorage(resolve(dir));
   const follower = followJournal(join(storage.label, 'journal.jsonl'));
-  await interruptible(session.progress, async (shouldStop) => {
+  const printNew = async (shouldStop: () => boolean) => {
     for (let alive = true; alive && !shouldStop(); ) {
       const status = await look();
-      alive = status.state === 'running';
+      // Another node's writer cannot be seen from here; the lock that it has not released can.
+      alive = status.state === 'running' || status.state === 'held elsewhere';
       const bytes = (await storage.exists('journal.jsonl')) ? await storage.read('journal.jsonl') : new Uint8Array(0);
       for (const { time, kind, data } of await follower.update(bytes)) {
         if (kind === 'heartbeat') continue;
         const facts = Object.entries(data).filter(([, value]) => typeof value !== 'object' || value === null);
         session.progress.line(`${time}  ${kind}  ${facts.map(([name, value]) => `${name} ${value}`).join('  ')}`);
       }
-      if (follower.fault !== null) session.progress.line(follower.fault);
+      if (follower.fault !== null) return session.progress.line(follower.fault);
       if (alive && status.timeLeft?.runSeconds != null) session.progress.update(timeLeftLine(status.timeLeft));
       if (alive) await new Promise((done) => setTimeout(done, pollMs));
     }
-  });
+  };
+  await interruptible(session.progress, printNew, null);
 }
 
 /** A figure that leaves out stages of some length is a lower bound. */

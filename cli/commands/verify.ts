@@ -8,18 +8,17 @@ export function addVerify(program: Command, openSession: OpenSession): void {
     name: 'verify',
     summary: 'verify an experiment from its files: chains, hashes, seals, audit, selection, merge and report',
     details:
-      'Opens no device and writes nothing. Exit code 1 if a check fails. docs/plan.md says how to do it without ' +
-      'this program.',
+      'Opens no device and writes nothing. Exit code 1 if a check fails. A stopped experiment is verified as far as it ' +
+      'went. docs/plan.md says what is found, and how to do it without this program.',
     examples: ['shaderl verify runs/experiment'],
   })
     .argument('<run>', 'folder of the experiment')
     .action(async (run: string, options: { json?: boolean }) => {
       const session = openSession(options);
       const { verifyExperiment } = await import('../../src/experiment/verify-node.ts');
-      const { experimentReport } = await import('../../workers/experiment/report-node.ts');
+      const { renderedReport } = await import('../../workers/experiment/report-node.ts');
       session.progress.update(`verifying ${run}`);
-      const rebuild = async (folder: string) => (await experimentReport(folder)).contentSha256;
-      const { passed, planSha256, checks } = await verifyExperiment(run, rebuild);
+      const { passed, planSha256, checks } = await verifyExperiment(run, renderedReport);
       const lines = checks.map(({ name, passed: good, detail }) =>
         [`${good ? 'ok    ' : 'FAILED'}  ${name}`, ...detail.slice(0, 5).map((line) => `        ${line}`)].join('\n'),
       );

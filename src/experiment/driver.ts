@@ -38,7 +38,11 @@ export async function runExperiment(
   const { storage, journal } = ports;
   const before = experimentProgress(journal.entries);
   requireStartable(loaded, before, options, storage.label);
-  if (before.next === null) return { status: 'finished', next: null, chargedSeconds: before.chargedSeconds };
+  if (before.next === null) {
+    // A kill after the last stage may have left the report without the end of its attempt.
+    await ports.report();
+    return { status: 'finished', next: null, chargedSeconds: before.chargedSeconds };
+  }
   requireUnchanged(await ports.planDifferences(), storage.label);
   await requireEvidence(storage, journal.entries);
   const budget = loaded.plan.recipe.budget;

@@ -22,24 +22,31 @@ const runtimeFolders = ['cli', 'shaders', 'src', 'workers'];
 const runtimeFile = /\.(ts|mjs|wgsl)$/;
 const LOCK = 'package-lock.json';
 
-/**
- * Hash and size of one file. `path` is recorded; `at` is where it is read; `keeper` keeps what was read. Throws PlanError
- * `unreadable-input`.
- */
-export async function freezeFile(path: string, at: string = path, keeper?: Keeper): Promise<FrozenFile> {
-  let bytes: Uint8Array;
+/** Reads a file. `wanted` says what it is for and what to do without it. Throws PlanError `unreadable-input`. */
+async function readInput(
+  at: string,
+  doing = 'freezing',
+  wanted = 'a readable file. Check the path.',
+): Promise<Uint8Array> {
   try {
-    bytes = await readFile(at);
+    return await readFile(at);
   } catch (error) {
-    const code = (error as NodeJS.ErrnoException).code;
-    throw new PlanError(
-      'unreadable-input',
-      `freezing ${at}: found ${code === 'ENOENT' ? 'no such file' : (error as Error).message}; wanted a readable ` +
-        'file. ' +
-        'Check the path.',
-      { cause: error },
-    );
+    const found = (error as NodeJS.ErrnoException).code === 'ENOENT' ? 'no such file' : (error as Error).message;
+    throw new PlanError('unreadable-input', `${doing} ${at}: found ${found}; wanted ${wanted}`, { cause: error });
   }
+}
+
+/**
+ * Hash and size of one file. `path` is recorded; `at` is where it is read; `keeper` keeps what was read; `wanted` is said
+ * where it cannot be read. Throws PlanError `unreadable-input`.
+ */
+export async function freezeFile(
+  path: string,
+  at: string = path,
+  keeper?: Keeper,
+  wanted?: string,
+): Promise<FrozenFile> {
+  const bytes = await readInput(at, 'freezing', wanted);
   return { path, bytes: bytes.length, sha256: keeper ? keeper.add(bytes) : sha256Hex(bytes) };
 }
 
@@ -89,10 +96,10 @@ export async function freezeProgram(keeper: Keeper): Promise<Plan['program']> {
  * `plan-changed`.
  */
 export async function loadPlan(file: string, folder: string): Promise<LoadedPlan> {
-  await freezeFile(file);
-  const hashFile = join(folder, PLAN_HASH_FILE);
-  await freezeFile(hashFile);
-  return parsePlan(await readFile(file), await readFile(hashFile, 'utf8'), file, () => planCopy(folder));
+  const wanted = 'the plan of an experiment with its hash beside it, as `shaderl prepare` writes them. Check the path.';
+  const bytes = await readInput(file, 'reading', wanted);
+  const hashLine = Buffer.from(await readInput(join(folder, PLAN_HASH_FILE), 'reading', wanted)).toString('utf8');
+  return parsePlan(bytes, hashLine, file, () => planCopy(folder));
 }
 
 /** Hash of a file, or null where there is none. Other faults (permissions, a folder) are errors. */

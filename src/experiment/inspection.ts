@@ -2,9 +2,11 @@
 // Not a score. Invariant: the items were chosen by the plan, before any reply existed; the file says who looked.
 import { z } from 'zod';
 import { parseEvaluation } from '../evaluation/results.ts';
+import { canonicalJson } from '../lib/canonical-json.ts';
 import { EvaluationError } from '../lib/errors.ts';
 import type { Storage } from '../lib/storage.ts';
 import { issuesText } from '../lib/zod-issues.ts';
+import { EVIDENCE } from './context.ts';
 import type { Plan } from './plan.ts';
 import { finalUnits, retentionUnits, unitFile } from './units.ts';
 
@@ -49,6 +51,24 @@ export async function inspectionFile(storage: Storage, plan: Plan, step: number)
     }
   }
   return { schema: 'shaderl.language-inspection/1', seed, inspectedBy: '', kindOfInspector: '', replies };
+}
+
+/**
+ * What of the file is not as it was written but for its blanks, or null: replies that were changed, left out or put in.
+ * Throws EvaluationError `bad-inspection`, CheckpointError for a missing file.
+ */
+export async function inspectionProblem(storage: Storage, plan: Plan, step: number): Promise<string | null> {
+  const label = `${storage.label}/${EVIDENCE.inspection}`;
+  const { seed, replies } = parseInspection(await storage.readText(EVIDENCE.inspection), label);
+  const made = await inspectionFile(storage, plan, step);
+  const blank = (list: Inspection['replies']) => list.map((one) => ({ ...one, language: '', format: '' }));
+  const [found, wanted] = [blank(replies), blank(made.replies)];
+  if (seed !== made.seed) return `${label}: found seed ${seed}; wanted ${made.seed}, as the plan says`;
+  if (found.length !== wanted.length) return `${label}: found ${found.length} replies; wanted ${wanted.length}`;
+  const at = found.findIndex((reply, i) => canonicalJson(reply) !== canonicalJson(wanted[i]));
+  if (at < 0) return null;
+  const [other, own] = [canonicalJson(found[at]), canonicalJson(wanted[at])];
+  return `${label}, reply ${at + 1}: found ${other}; wanted ${own}, as the evaluation has it, but for the blanks`;
 }
 
 function missingItem(label: string, id: string): EvaluationError {

@@ -131,7 +131,13 @@ export async function preparePlan(options: PrepareOptions): Promise<{ plan: Plan
 
   const given = (path: string) => freezeFile(path, path, keeper);
   const mathDev = await given(resolve(options.mathDev));
-  const mathTrain = await given(join(dirname(mathDev.path), 'train.jsonl'));
+  const sft = join(dirname(mathDev.path), 'train.jsonl');
+  const mathTrain = await freezeFile(
+    sft,
+    sft,
+    keeper,
+    'the SFT training data beside --math-dev, which its items are shown to be disjoint from. Put the file there.',
+  );
   const mgsm = await given(resolve(options.mgsm));
   const devItems = parseMathDev(readFileSync(mathDev.path, 'utf8'), mathDev.path);
   const sftLines = parseJsonLines(readFileSync(mathTrain.path, 'utf8'), mathTrain.path);

@@ -17,7 +17,7 @@ export interface ExperimentStatus {
   folder: string;
   planSha256: string;
   recipe: string;
-  /** `running`: a live process holds the lock; `held elsewhere`: another host does. */
+  /** `running`: a live process holds the lock; `held elsewhere`: another host's does, which cannot be seen from here. */
   state:
     | 'not begun'
     | 'running'
@@ -77,6 +77,7 @@ export async function experimentStatus(dir: string): Promise<ExperimentStatus> {
   const training = (await readJournal(createNodeStorage(join(folder, TRAINING_FOLDER)), 'journal.jsonl')).entries;
   const { attempts, chargedSeconds, done, next, open } = experimentProgress(entries);
   const lock = readLock(folder);
+  const live = lock.state === 'held' || lock.state === 'other-host';
   const steps = effectiveEntries(training).filter((entry) => entry.kind === 'step');
   const last = steps.at(-1);
   const { recipe } = plan;
@@ -90,7 +91,7 @@ export async function experimentStatus(dir: string): Promise<ExperimentStatus> {
     planSha256: sha256,
     recipe: recipe.name,
     state: stateOf(lock.state, attempt?.status, next),
-    writer: lock.state === 'held' && lock.holder ? { host: lock.holder.host, pid: lock.holder.pid } : null,
+    writer: live && lock.holder ? { host: lock.holder.host, pid: lock.holder.pid } : null,
     stage: open ?? next,
     done: [...done.keys()],
     training: last ? { step: last.data.step, steps: recipe.training.steps, metrics: last.data.metrics } : null,
@@ -107,7 +108,7 @@ export async function experimentStatus(dir: string): Promise<ExperimentStatus> {
       open,
       trainingSteps: stepSeconds(training),
       qualificationSteps: done.has('training') || steps.length > 1 ? [] : await qualificationSteps(folder, storage),
-      live: lock.state === 'held' || lock.state === 'other-host',
+      live,
       reusesBaseline: plan.matched?.baseline === 'reuse',
     }),
     lastLine: end ? { time: end.time, kind: end.kind } : null,

@@ -7,13 +7,13 @@ import { checkpointFolder, verifyCheckpoint } from '../checkpoint.ts';
 import { parseEvaluation } from '../evaluation/results.ts';
 import { effectiveEntries, readJournal } from '../journal.ts';
 import { type JournalEntry, STAGES } from '../journal-events.ts';
-import { canonicalBytes, canonicalJson } from '../lib/canonical-json.ts';
+import { canonicalJson } from '../lib/canonical-json.ts';
 import { ShaderlError } from '../lib/errors.ts';
-import { sha256Hex } from '../lib/sha256-node.ts';
 import type { Storage } from '../lib/storage.ts';
 import { createNodeStorage } from '../lib/storage-node.ts';
 import { folderSource } from '../model/file-source-node.ts';
-import { treeSha256 } from '../model/tree-hash-node.ts';
+import { hashEntries, type TreeEntry, treeEntries } from '../model/tree-hash.ts';
+import { newSha256 } from '../model/tree-hash-node.ts';
 import { selectCandidate } from '../select.ts';
 import { BASELINE_STAGES, parseSidecar, sidecarFile, sidecarFindings } from './baseline.ts';
 import { compareBranches, differenceText } from './compare-branches.ts';
@@ -21,12 +21,16 @@ import { EVIDENCE } from './context.ts';
 import { devPoint } from './evaluate-units.ts';
 import { evidenceProblem, namedFiles, sealedStep } from './evidence.ts';
 import { loadPlan, planDifferences } from './freeze-node.ts';
+import { inspectionProblem } from './inspection.ts';
+import { readLock } from './lock-node.ts';
 import { mergedFolder, parseMergeAudit } from './merged.ts';
+import { firstDifference, placeText } from './place.ts';
 import { PLAN_FILE, type Plan, TRAINING_FOLDER } from './plan.ts';
 import { changeText } from './plan-changes.ts';
 import { ROLLOUT_SETS } from './positions.ts';
 import { experimentProgress } from './progress.ts';
-import { readBranch } from './qualify-resume.ts';
+import { QUALIFICATION_BRANCHES, readBranch } from './qualify-resume.ts';
+import { runFolderFindings, tornFinding } from './run-folder.ts';
 
 export interface Check {
   name: string;
@@ -48,8 +52,14 @@ interface Subject {
   storage: Storage;
   training: Storage;
   entries: JournalEntry[];
-  /** Report content, built again by the caller from the same files; null if that is not wanted. */
-  rebuild: ((folder: string) => Promise<string>) | null;
+  /** The report, built again by the caller from the same files; null if that is not wanted. */
+  rebuild: ((folder: string) => Promise<RebuiltReport>) | null;
+}
+
+export interface RebuiltReport {
+  contentSha256: string;
+  /** report.json and report.html as they are written. */
+  files: Record<string, Uint8Array>;
 }
 
 /** What a check found wrong; an empty list passes. */
@@ -58,16 +68,18 @@ type Finder = (subject: Subject) => Promise<string[]>;
 const checks: [string, Finder][] = [
   ['the program, the inputs and the data are as the plan froze them', unchangedPlan],
   ['attempts and stages follow the protocol', protocolOrder],
+  ['the journal ends with a whole line', wholeJournal],
   ['every file that the journal names has the hash that it names', namedEvidence],
   ['the resume qualification holds, compared again', requalified],
-  ['every sealed checkpoint verifies and holds the journaled adapter', checkpoints],
+  ['every sealed checkpoint verifies and holds the journaled adapter, and rollouts have their hashes', checkpoints],
   ['every training rollout passes the strict audit', audited],
   ['every evaluation is of the journaled policy and family', evaluations],
   ['every evaluation is within its cap and the positions of the model', caps],
   ["a baseline that was taken over is the first arm's, byte for byte", adopted],
   ['the selection rule gives the recorded selection', selected],
   ['the merged model is the audited one', merged],
-  ['the report follows from the files', reported],
+  ['the replies of the language inspection are those of the evaluations', inspected],
+  ['the report follows from the files, byte for byte', reported],
 ];
 
 async function unchangedPlan({ plan, folder }: Subject): Promise<string[]> {
@@ -105,6 +117,13 @@ async function protocolOrder({ entries, planSha256 }: Subject): Promise<string[]
   return found;
 }
 
+/** A live writer may be in the middle of a line. */
+async function wholeJournal({ storage, folder }: Subject): Promise<string[]> {
+  const { state } = readLock(folder);
+  if (state === 'held' || state === 'other-host') return [];
+  return tornFinding(await readJournal(storage, 'journal.jsonl'), `${storage.label}/journal.jsonl`);
+}
+
 async function namedEvidence({ storage, entries }: Subject): Promise<string[]> {
   const found: string[] = [];
   for (const named of namedFiles(entries)) {
@@ -124,10 +143,12 @@ async function requalified(subject: Subject): Promise<string[]> {
   if (record.planSha256 !== planSha256) {
     return [`${EVIDENCE.resume}: found a qualification of plan ${record.planSha256}; wanted ${planSha256}`];
   }
-  const branch = (name: string) =>
-    readBranch(createNodeStorage(join(folder, record.folder, name)), name, plan.recipe.qualification.steps);
-  const whole = await branch('uninterrupted');
   const found: string[] = [];
+  const at = (name: string) => createNodeStorage(join(folder, record.folder, name));
+  for (const name of QUALIFICATION_BRANCHES) found.push(...(await runFolderFindings(at(name), { open: false })));
+  if (found.length > 0) return found;
+  const branch = (name: string) => readBranch(at(name), name, plan.recipe.qualification.steps);
+  const whole = await branch('uninterrupted');
   for (const name of ['repeat', 'resumed']) {
     for (const difference of await compareBranches(whole, await branch(name))) {
       found.push(`${record.folder}: ${differenceText(difference, ['uninterrupted', name])}`);
@@ -138,7 +159,9 @@ async function requalified(subject: Subject): Promise<string[]> {
 
 async function checkpoints(subject: Subject): Promise<string[]> {
   const { training, plan } = subject;
-  if (!hasPassed(subject, 'training')) return [];
+  const passed = hasPassed(subject, 'training');
+  const found = await runFolderFindings(training, { open: !passed });
+  if (!passed || found.length > 0) return found;
   const { entries } = await readJournal(training, 'journal.jsonl');
   const { steps, checkpoints: sealed } = plan.recipe.training;
   for (let step = 1; step <= steps; step++) {
@@ -236,33 +259,66 @@ async function selected(subject: Subject): Promise<string[]> {
     : [`${EVIDENCE.selection}: found ${canonicalJson(recorded)}; wanted ${wanted}`];
 }
 
+function assessedStep({ entries }: Subject): number {
+  const entry = entries.findLast((one) => one.kind === 'stage-end' && one.data.stage === 'selection');
+  return entry?.kind === 'stage-end' ? Number(entry.data.facts['assessed']) : Number.NaN;
+}
+
 async function merged(subject: Subject): Promise<string[]> {
-  const entry = subject.entries.findLast((one) => one.kind === 'stage-end' && one.data.stage === 'selection');
-  if (entry?.kind !== 'stage-end') return [];
-  const folder = mergedFolder(Number(entry.data.facts['assessed']));
+  if (!hasPassed(subject, 'selection')) return [];
+  const folder = mergedFolder(assessedStep(subject));
   const file = `${folder}/merge-audit.json`;
   const { treeSha256: wanted } = parseMergeAudit(await subject.storage.readText(file), file);
   const source = folderSource(join(subject.folder, folder));
-  const found = await treeSha256(
-    source,
-    (await source.list()).filter((name) => name !== 'merge-audit.json'),
-  );
-  return found === wanted ? [] : [`${folder}: found tree SHA-256 ${found}; wanted ${wanted}, as its audit says`];
+  const names = (await source.list()).filter((name) => name !== 'merge-audit.json');
+  const entries = await treeEntries(source, newSha256, names);
+  const found = hashEntries(entries, newSha256);
+  if (found === wanted) return [];
+  return [
+    `${join(subject.folder, folder)}: found tree SHA-256 ${found}; wanted ${wanted}, as its audit says; ` +
+      `${suspects(entries, subject.plan)}`,
+  ];
+}
+
+/** All but the weights of a merged model are the baseline's files: which of them are not, else the weights. */
+function suspects(entries: readonly TreeEntry[], { inputs }: Plan): string {
+  const frozen = new Map(inputs.baseline.files.map(({ path, sha256 }) => [path, sha256]));
+  const isWeights = (name: string) => name.includes('.safetensors');
+  const changed = entries.filter(([name, , sha256]) => !isWeights(name) && frozen.get(name) !== sha256);
+  if (changed.length > 0) {
+    return `it has ${changed.map(([name, , sha256]) => `${name} with SHA-256 ${sha256}, not the baseline's`).join('; ')}`;
+  }
+  const weights = entries.flatMap(([name]) => (isWeights(name) ? [name] : [])).join(', ') || 'no weights';
+  const lacking = [...frozen.keys()].filter((name) => !entries.some(([own]) => own === name)).join(', ') || 'none';
+  return `what it has of the baseline's files is theirs, so ${weights} changed, or a file is missing (of the baseline's: ${lacking})`;
+}
+
+async function inspected(subject: Subject): Promise<string[]> {
+  if (!hasPassed(subject, 'retention')) return [];
+  const problem = await inspectionProblem(subject.storage, subject.plan, assessedStep(subject));
+  return problem === null ? [] : [problem];
 }
 
 async function reported(subject: Subject): Promise<string[]> {
   const { storage, entries, rebuild, folder } = subject;
   const entry = entries.findLast((one) => one.kind === 'stage-end' && one.data.stage === 'report');
   if (entry?.kind !== 'stage-end' || !rebuild) return [];
-  const report = JSON.parse(await storage.readText('report.json')) as Record<string, unknown>;
   const wanted = String(entry.data.facts['contentSha256']);
-  const found: string[] = [];
-  const written = sha256Hex(canonicalBytes(report['content']));
-  if (written !== wanted) found.push(`report.json: found content with SHA-256 ${written}; wanted ${wanted}`);
   const again = await rebuild(folder);
-  if (again !== wanted) found.push(`the files: found a report with content ${again}; wanted ${wanted}`);
-  if (report['release_eligible'] !== false)
-    found.push('report.json: found release_eligible that is not false; wanted false');
+  const found: string[] = [];
+  if (again.contentSha256 !== wanted) {
+    found.push(`the files: found a report with content ${again.contentSha256}; wanted ${wanted}`);
+  }
+  for (const [file, bytes] of Object.entries(again.files)) {
+    const label = `${storage.label}/${file}`;
+    const present = await storage.exists(file);
+    const place = present ? firstDifference(bytes, await storage.read(file)) : null;
+    if (present && !place) continue;
+    found.push(
+      `${label}: found ${place ? `other bytes than the files give (${placeText(place)})` : 'no such file'}; wanted the ` +
+        'report of these files. `shaderl report` writes it again, as after the language inspection was filled in',
+    );
+  }
   return found;
 }
 

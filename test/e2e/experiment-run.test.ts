@@ -88,6 +88,9 @@ test(
   async () => {
     const first = start(program, base, ['run', '--plan', planOf(stopped), '--json']);
     expect(await waitFor(stopped, first, ({ kind }) => kind === 'run-start', 'training/journal.jsonl')).toBe(true);
+    // Twice, as a batch scheduler does that signals the job's script, which passes it on, and all its processes.
+    first.child.kill('SIGTERM');
+    await new Promise((done) => setTimeout(done, 100));
     first.child.kill('SIGTERM');
     const ended = await first.done;
     expect(ended.exitCode).toBe(0);

@@ -5,7 +5,7 @@
 import { cpSync, mkdirSync, mkdtempSync, readFileSync, writeFileSync } from 'node:fs';
 import { join } from 'node:path';
 import { fileURLToPath } from 'node:url';
-import { checkpointFolder, newestVerified, sealCheckpoint, verifyCheckpoint } from '../../src/checkpoint.ts';
+import { checkpointFolder, newestVerified, sealCheckpoint, setAside, verifyCheckpoint } from '../../src/checkpoint.ts';
 import { f32BitsHex } from '../../src/checkpoint-state.ts';
 import { mathProblems } from '../../src/environments/german-math.ts';
 import { parseMgsm } from '../../src/evaluation/mgsm.ts';
@@ -139,6 +139,9 @@ export async function smallTraining(
       state = await decodeTrainState(checkpoint.files, architecture, checkpoint.folder);
       ({ step, cursor } = checkpoint.state);
     }
+    // As in the real one: what is not trusted is moved aside, and the journal says so.
+    const moved = await setAside(storage, skipped);
+    if (moved.length > 0) await journal.append({ kind: 'recovery', data: { moved } });
     const { folder = null, sealSha256 = null } = checkpoint ?? {};
     const data = { fromStep: step, folder, sealSha256, skipped, overrides: [], device: {}, versions: {} };
     await journal.append({ kind: 'resume', data });

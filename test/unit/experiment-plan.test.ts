@@ -120,6 +120,14 @@ describe('source disjointness', () => {
       /train\.jsonl line 2/,
     );
   });
+  test('is refused where no train.jsonl lies beside the DEV file, and said what it is for', async () => {
+    const folder = join(base, 'alone');
+    cpSync(join(base, 'math/dev.jsonl'), join(folder, 'dev.jsonl'), { recursive: true });
+    await expect(prepare(join(base, 'x'), { mathDev: join(folder, 'dev.jsonl') })).rejects.toThrow(
+      `freezing ${folder}/train.jsonl: found no such file; wanted the SFT training data beside --math-dev`,
+    );
+    expect(existsSync(join(base, 'x'))).toBe(false);
+  });
 });
 
 describe('a plan that no longer fits', () => {
@@ -175,6 +183,15 @@ describe('a plan that no longer fits', () => {
     const place = { kind: 'byte', offset, line: 1, frozen: '0x74', found: '0x66' };
     expect(await changed()).toMatchObject([{ file, place }]);
     writeFileSync(file, good);
+  });
+
+  test.each(['plan.json', 'plan.sha256'])('is refused without %s, which is named', async (name) => {
+    const copy = mkdtempSync(join(base, 'without-'));
+    cpSync(plan.folder, copy, { recursive: true });
+    rmSync(join(copy, name));
+    await expect(loadPlan(join(copy, 'plan.json'), copy)).rejects.toThrow(
+      `reading ${copy}/${name}: found no such file; wanted the plan of an experiment with its hash beside it`,
+    );
   });
 
   test('is refused if one number of it was edited, or its text spelled otherwise', async () => {

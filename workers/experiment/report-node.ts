@@ -22,6 +22,7 @@ import {
 import { renderExperimentHtml } from '../../src/experiment/report-html.ts';
 import { type RetentionVerdict, retentionVerdict } from '../../src/experiment/retention.ts';
 import { devUnits, finalUnits, retentionUnits } from '../../src/experiment/units.ts';
+import type { RebuiltReport } from '../../src/experiment/verify-node.ts';
 import { effectiveEntries, readJournal } from '../../src/journal.ts';
 import type { JournalEntry } from '../../src/journal-events.ts';
 import type { Storage } from '../../src/lib/storage.ts';
@@ -143,12 +144,21 @@ function plainSelection({ rule, baseline, points, selected, assessed, assessment
   return { rule, baseline, points, selected, assessed, assessment };
 }
 
+/** The report of an experiment's folder and the files that it is written as. Reads only. */
+export async function renderedReport(dir: string): Promise<{ report: ExperimentReport } & RebuiltReport> {
+  const report = await experimentReport(dir);
+  const encode = (text: string) => new TextEncoder().encode(text);
+  const files = {
+    'report.json': encode(`${JSON.stringify(report, null, 2)}\n`),
+    'report.html': encode(renderExperimentHtml(report)),
+  };
+  return { report, contentSha256: report.contentSha256, files };
+}
+
 /** Writes report.json and report.html into the experiment's folder. */
 export async function reportExperiment(dir: string): Promise<{ report: ExperimentReport; json: string; html: string }> {
-  const report = await experimentReport(dir);
+  const { report, files } = await renderedReport(dir);
   const storage = createNodeStorage(dir);
-  const encode = (text: string) => new TextEncoder().encode(text);
-  await storage.write('report.json', encode(`${JSON.stringify(report, null, 2)}\n`));
-  await storage.write('report.html', encode(renderExperimentHtml(report)));
+  for (const [file, bytes] of Object.entries(files)) await storage.write(file, bytes);
   return { report, json: join(dir, 'report.json'), html: join(dir, 'report.html') };
 }
