@@ -5,14 +5,14 @@ import { type CheckpointIdentity, checkpointState, requireIdentity } from './che
 import type { OptimizerState } from './grpo/optimizer.ts';
 import { CheckpointError } from './lib/errors.ts';
 import { issuesText } from './lib/zod-issues.ts';
-import { encodeAdapter, type LoadedAdapter, loadAdapter } from './model/adapter-files.ts';
+import { adapterTensors, encodeAdapter, type LoadedAdapter, loadAdapter } from './model/adapter-files.ts';
 import { CANARY_FILE } from './model/canary.ts';
 import type { Architecture } from './model/config.ts';
 import { fileFault } from './model/file-fault.ts';
 import { type FileSource, memorySource } from './model/file-source.ts';
 import type { LoraConfig } from './model/lora.ts';
 import { openSafetensors, readF32 } from './model/safetensors.ts';
-import { bytesOf, encodeSafetensors } from './model/safetensors-write.ts';
+import { bytesOf, encodeSafetensors, type FileTensors } from './model/safetensors-write.ts';
 
 /** What an evaluation has in common with the training: device and kernels may differ. */
 export type SealedBase = Pick<CheckpointIdentity, 'baseModel' | 'tokenizer' | 'chatTemplate' | 'generationConfig'>;
@@ -21,19 +21,28 @@ export interface TrainState extends OptimizerState {
   adapter: ReadonlyMap<string, Float32Array>;
 }
 
-/** AdamW's m and v in f32, under `m.<tensor>` and `v.<tensor>`, flat. */
-export function encodeOptimizer({ m, v }: OptimizerState): Uint8Array {
-  const tensors = [...m].map(([name, values]) => ({ name: `m.${name}`, values }));
-  tensors.push(...[...v].map(([name, values]) => ({ name: `v.${name}`, values })));
-  return encodeSafetensors(
-    tensors.map(({ name, values }) => ({
-      name,
-      dtype: 'F32' as const,
-      shape: [values.length],
-      bytes: bytesOf(values),
-    })),
-    { format: 'shaderl-adamw' },
-  );
+/** AdamW's m and v in f32, under `m.<tensor>` and `v.<tensor>`, flat: what optimizer.safetensors is made of. */
+function optimizerTensors({ m, v }: OptimizerState): FileTensors {
+  const named = [...m].map(([name, values]) => ({ name: `m.${name}`, values }));
+  named.push(...[...v].map(([name, values]) => ({ name: `v.${name}`, values })));
+  const tensors = named.map(({ name, values }) => ({
+    name,
+    dtype: 'F32' as const,
+    shape: [values.length],
+    bytes: bytesOf(values),
+  }));
+  return { tensors, metadata: { format: 'shaderl-adamw' } };
+}
+
+/** The bytes of optimizer.safetensors. */
+export function encodeOptimizer(state: OptimizerState): Uint8Array {
+  const { tensors, metadata } = optimizerTensors(state);
+  return encodeSafetensors(tensors, metadata);
+}
+
+/** The tensors of the two files of a checkpoint that hold the trainer's state, for whoever needs no file of them. */
+export function trainStateTensors(state: TrainState, config: LoraConfig) {
+  return { adapter: adapterTensors({ config, tensors: new Map(state.adapter) }), optimizer: optimizerTensors(state) };
 }
 
 /** The files of a checkpoint. `baseModel` goes into adapter_config.json. */

@@ -9,7 +9,7 @@ import { type MetricRow, stepMetrics } from './grpo/metrics.ts';
 import { learningRate } from './grpo/schedule.ts';
 import type { Recomputed, StepInput, Trainer } from './grpo/step.ts';
 import type { Journal } from './journal.ts';
-import { DROPPED_TOKENS, withoutTimings } from './journal-events.ts';
+import { DROPPED_TOKENS, type JournalEvent, withoutTimings } from './journal-events.ts';
 import { canonicalBytes } from './lib/canonical-json.ts';
 import { type DataCursor, takePrompts } from './lib/data-order.ts';
 import { AuditError, PlanError } from './lib/errors.ts';
@@ -39,6 +39,11 @@ export interface SealedState {
   cursor: DataCursor;
 }
 
+export interface StateDigests {
+  adapter: string;
+  optimizer: string;
+}
+
 export interface TrainPorts {
   storage: Storage;
   journal: Journal;
@@ -50,24 +55,28 @@ export interface TrainPorts {
   invalidCallObservation: string;
   auditRollouts: AuditRollouts;
   auditLogprobs: AuditLogprobs;
-  /** SHA-256 of adapter and optimizer as they would be sealed. */
-  digests(): Promise<{ adapter: string; optimizer: string }>;
+  /**
+   * SHA-256 of adapter and optimizer as they would be sealed, of the state as it is when this is called: they may be
+   * hashed while rollouts are made.
+   */
+  digests(): Promise<StateDigests>;
   /** Seals a checkpoint after a completed step and journals it. */
   seal(state: SealedState): Promise<void>;
   /** Milliseconds, for durations only. */
   now: () => number;
-  /** Asked after every step: true stops the run with everything sealed. */
-  shouldStop: () => boolean;
+  /** Asked once after every step: true stops the run with everything sealed. */
+  shouldStop: (step: number) => boolean;
   onStep?: (step: number, metrics: Record<string, number>) => void;
   onRollout?: (step: number, finished: number, total: number) => void;
 }
 
 export const rolloutsFile = (step: number) => `rollouts/step-${String(step).padStart(6, '0')}.jsonl`;
 
-function rolloutSettings(config: RunConfig, ports: TrainPorts, policy: string): RolloutSettings {
+/** The adapter's digest is not known yet when rollouts begin: it is written into them at their end. */
+function rolloutSettings(config: RunConfig, ports: TrainPorts): RolloutSettings {
   const { temperature, maxCompletionTokens, maxToolRounds, enableThinking } = config.generation;
   const { invalidCallObservation } = ports;
-  return { temperature, maxCompletionTokens, maxToolRounds, enableThinking, invalidCallObservation, policy };
+  return { temperature, maxCompletionTokens, maxToolRounds, enableThinking, invalidCallObservation, policy: '' };
 }
 
 /** The members of a step's groups: group g is prompt g of the step, and every member has its own key. */
@@ -192,95 +201,128 @@ export async function train(config: RunConfig, ports: TrainPorts, start: SealedS
   let duplicateRate = 0;
   let droppedTokens = 0;
   let tokens = tokensUntil(ports.journal, start.step);
-  let policy = (await ports.digests()).adapter;
-  for (let step = start.step + 1; step <= steps; step++) {
-    const began = ports.now();
-    const firstUse = step - ((step - 1) % grpo.numIterations);
-    if (firstUse === step) {
-      const taken = takePrompts(config.seed, ports.tasks.length, cursor, grpo.groupsPerStep);
-      cursor = taken.cursor;
-      ports.sampler.use(ports.trainer.adapter);
-      droppedTokens = 0;
-      const groups = await collect(
-        stepSpecs(config, ports.tasks, taken.indices, step),
-        rolloutSettings(config, ports, policy),
-        {
-          ...ports,
-          onProgress: (finished, total) => ports.onRollout?.(step, finished, total),
-          onDropped: (count) => {
-            droppedTokens += count;
+  let digests = ports.digests();
+  // The last step's record waits for its digests, which are made beside the next step's rollouts; so is the record.
+  let recorded: Promise<void> = handled(digests.then(() => {}));
+  try {
+    for (let step = start.step + 1; step <= steps; step++) {
+      const began = ports.now();
+      const firstUse = step - ((step - 1) % grpo.numIterations);
+      if (firstUse === step) {
+        const taken = takePrompts(config.seed, ports.tasks.length, cursor, grpo.groupsPerStep);
+        cursor = taken.cursor;
+        ports.sampler.use(ports.trainer.adapter);
+        droppedTokens = 0;
+        const groups = await collect(
+          stepSpecs(config, ports.tasks, taken.indices, step),
+          rolloutSettings(config, ports),
+          {
+            ...ports,
+            onProgress: (finished, total) => ports.onRollout?.(step, finished, total),
+            onDropped: (count) => {
+              droppedTokens += count;
+            },
           },
-        },
-      );
-      batch = { episodes: groups.flat(), reference: { file: '', sha256: '', evidenceSha256: '' } };
-    } else {
-      batch ??= await readRollouts(ports, firstUse);
-    }
-    const { episodes } = batch;
-    const rolledOut = ports.now();
-    if (firstUse === step) {
-      const audit = await ports.auditRollouts(episodes, tasks, { step, policy });
-      await journalRefusal(ports.journal, step, episodes.length, audit.findings);
-      refuse(step, audit.findings);
-      duplicateRate = audit.duplicates.rate;
-      batch.reference = await writeRollouts(ports.storage, rolloutsFile(step), episodes);
-    }
-    const audited = ports.now();
-    const { input, trainedOn } = stepInput(config, episodes, step);
-    let differing: string[] = [];
-    const result = await ports.trainer
-      .step({
-        ...input,
-        beforeUpdate: (recomputed) => {
-          if (firstUse !== step) return;
-          differing = ports.auditLogprobs(trainedOn, bySequence(recomputed));
-          refuse(step, differing);
-        },
-      })
-      .catch(async (error: unknown) => {
-        await journalRefusal(ports.journal, step, episodes.length, differing);
-        throw error;
+        );
+        await recorded;
+        const { adapter: policy } = await digests;
+        const episodes = groups.flat().map((episode) => ({ ...episode, policy }));
+        batch = { episodes, reference: { file: '', sha256: '', evidenceSha256: '' } };
+      } else {
+        await recorded;
+        batch ??= await readRollouts(ports, firstUse);
+      }
+      const { episodes } = batch;
+      const rolledOut = ports.now();
+      if (firstUse === step) {
+        const audit = await ports.auditRollouts(episodes, tasks, { step, policy: (await digests).adapter });
+        await journalRefusal(ports.journal, step, episodes.length, audit.findings);
+        refuse(step, audit.findings);
+        duplicateRate = audit.duplicates.rate;
+        batch.reference = await writeRollouts(ports.storage, rolloutsFile(step), episodes);
+      }
+      const audited = ports.now();
+      const { input, trainedOn } = stepInput(config, episodes, step);
+      let differing: string[] = [];
+      const result = await ports.trainer
+        .step({
+          ...input,
+          beforeUpdate: (recomputed) => {
+            if (firstUse !== step) return;
+            differing = ports.auditLogprobs(trainedOn, bySequence(recomputed));
+            refuse(step, differing);
+          },
+        })
+        .catch(async (error: unknown) => {
+          await journalRefusal(ports.journal, step, episodes.length, differing);
+          throw error;
+        });
+      const trained = ports.now();
+      digests = ports.digests();
+      const rowMetrics = stepMetrics(episodes.map(metricRow), {
+        groupSize: grpo.groupSize,
+        scale: grpo.scaleRewards,
+        tokensBefore: tokens,
+        tools: true,
       });
-    const trained = ports.now();
-    const { adapter, optimizer } = await ports.digests();
-    policy = adapter;
-    const rowMetrics = stepMetrics(episodes.map(metricRow), {
-      groupSize: grpo.groupSize,
-      scale: grpo.scaleRewards,
-      tokensBefore: tokens,
-      tools: true,
-    });
-    tokens = rowMetrics['num_tokens'] ?? tokens;
-    const metrics = {
-      ...finite(rowMetrics),
-      ...result.metrics,
-      'completions/duplicate_rate': duplicateRate,
-      // A batch that is used again was drawn once.
-      [DROPPED_TOKENS]: firstUse === step ? droppedTokens : 0,
-      step_time: seconds(began, ports.now()),
-    };
-    await ports.journal.append({ kind: 'audit', data: { step, rollouts: episodes.length, findings: [] } });
-    await ports.journal.append({
-      kind: 'step',
-      data: {
-        step,
-        metrics,
-        adapterSha256: adapter,
-        optimizerSha256: optimizer,
-        rollouts: batch.reference,
-        seconds: {
-          rollout: seconds(began, rolledOut),
-          audit: seconds(rolledOut, audited),
-          train: seconds(audited, trained),
-        },
-      },
-    });
-    ports.onStep?.(step, metrics);
-    const stop = ports.shouldStop();
-    if (step % config.checkpoints.every === 0 || step === steps || stop) await ports.seal({ step, cursor });
-    if (stop) return { step, cursor };
+      tokens = rowMetrics['num_tokens'] ?? tokens;
+      const metrics = {
+        ...finite(rowMetrics),
+        ...result.metrics,
+        'completions/duplicate_rate': duplicateRate,
+        // A batch that is used again was drawn once.
+        [DROPPED_TOKENS]: firstUse === step ? droppedTokens : 0,
+        step_time: seconds(began, trained),
+      };
+      recorded = handled(
+        recordStep(ports, digests, episodes.length, {
+          step,
+          metrics,
+          rollouts: batch.reference,
+          seconds: {
+            rollout: seconds(began, rolledOut),
+            audit: seconds(rolledOut, audited),
+            train: seconds(audited, trained),
+          },
+        }),
+      );
+      const stop = ports.shouldStop(step);
+      if (step % config.checkpoints.every === 0 || step === steps || stop) {
+        await recorded;
+        await ports.seal({ step, cursor });
+      }
+      if (stop) return { step, cursor };
+    }
+    return { step: steps, cursor };
+  } catch (error) {
+    // What a later step fails of must not keep a completed one from its record.
+    await recorded.catch(() => {});
+    throw error;
   }
-  return { step: steps, cursor };
+}
+
+/** A promise that is awaited later: until then its failure is no unhandled one. */
+function handled<T>(promise: Promise<T>): Promise<T> {
+  promise.catch(() => {});
+  return promise;
+}
+
+type StepRecord = Extract<JournalEvent, { kind: 'step' }>['data'];
+
+/** Journals a completed step as soon as its digests are known. */
+async function recordStep(
+  { journal, onStep }: TrainPorts,
+  digests: Promise<StateDigests>,
+  rollouts: number,
+  { step, metrics, ...rest }: Omit<StepRecord, 'adapterSha256' | 'optimizerSha256'>,
+): Promise<void> {
+  const { adapter, optimizer } = await digests;
+  await journal.append({ kind: 'audit', data: { step, rollouts, findings: [] } });
+  await journal.append({
+    kind: 'step',
+    data: { step, metrics, adapterSha256: adapter, optimizerSha256: optimizer, ...rest },
+  });
+  onStep?.(step, metrics);
 }
 
 /** `num_tokens` after a completed step, so that a resumed run counts on. */

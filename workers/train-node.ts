@@ -25,6 +25,7 @@ import { ensureQualifiedDevice, requireQualifiedDevice } from '../src/qualificat
 import { createSampler } from '../src/rollout/sampler.ts';
 import type { ResolvedRunConfig, RunConfig } from '../src/run-config.ts';
 import { type SealedState, train } from '../src/train.ts';
+import { trainStateDigests } from '../src/train-digests-node.ts';
 import { decodeTrainState, encodeTrainState } from '../src/train-state.ts';
 import { trainerOptions } from '../src/trainer-options.ts';
 import { spawnEnvironment } from './environment-node.ts';
@@ -46,7 +47,7 @@ export interface TrainRunOptions {
   /** `here`: qualify a device that has no qualification; otherwise such a device is refused. */
   qualify?: 'here';
   /** Asked after every step; true stops with everything sealed. */
-  shouldStop?: () => boolean;
+  shouldStop?: (step: number) => boolean;
   /** Where the task is served; in process by default. For the German task it changes no byte of a run. */
   environment?: EnvironmentChoice;
   /** What is known of the service behind `environment`; null, the default, for the German task. */
@@ -221,10 +222,6 @@ export async function trainRun(run: ResolvedRunConfig, options: TrainRunOptions)
         },
       });
     }
-    const digestsOf = (content: Awaited<ReturnType<typeof files>>) => ({
-      adapter: sha256Hex(content['adapter_model.safetensors']),
-      optimizer: sha256Hex(content['optimizer.safetensors']),
-    });
     const canaryOf = async (adapterSha256: string) =>
       encodeCanary(await makeCanary(gpu, model, trainer.adapter, base.vocabulary, adapterSha256, setting));
     const schedule = { kind: config.optimizer.schedule, base: config.optimizer.learningRate, totalSteps: config.steps };
@@ -242,13 +239,13 @@ export async function trainRun(run: ResolvedRunConfig, options: TrainRunOptions)
         invalidCallObservation: data.invalidCallObservation,
         auditRollouts,
         auditLogprobs,
-        digests: async () => digestsOf(await files()),
+        digests: async () => trainStateDigests(await trainer.state(), initial.config),
         async seal(state) {
           const next = Math.min(state.step + 1, config.steps);
           const content = await files();
           const sealed = await sealCheckpoint(storage, checkpointFolder(state.step), {
             files: content,
-            canary: await canaryOf(digestsOf(content).adapter),
+            canary: await canaryOf(sha256Hex(content['adapter_model.safetensors'])),
             state: {
               schema: 'shaderl.checkpoint/1',
               runId: run.sha256.slice(0, 16),
@@ -276,7 +273,7 @@ export async function trainRun(run: ResolvedRunConfig, options: TrainRunOptions)
       start,
     );
     const finished = reached.step === config.steps;
-    const adapterSha256 = digestsOf(await files()).adapter;
+    const { adapter: adapterSha256 } = await trainStateDigests(await trainer.state(), initial.config);
     await journal.append({
       kind: 'run-end',
       data: {

@@ -58,7 +58,10 @@ export function createOptimizer(gpu: Gpu, layout: AdapterLayout, parameters: Ada
       r.dispatch(adamw, views, { count, offset: 0, ...scalars }, flatGrid(count));
     },
     readNorm: async () => (await readF32(gpu, norm, 1))[0]!,
-    state: async () => ({ m: await downloadTensors(gpu, layout, m), v: await downloadTensors(gpu, layout, v) }),
+    async state() {
+      const [first, second] = await Promise.all([downloadTensors(gpu, layout, m), downloadTensors(gpu, layout, v)]);
+      return { m: first, v: second };
+    },
     restore(state) {
       uploadTensors(gpu, layout, m, state.m);
       uploadTensors(gpu, layout, v, state.v);

@@ -291,7 +291,9 @@ export function createTrainer(
       return out;
     },
     async state() {
-      return { adapter: await downloadTensors(gpu, layout, adapter.views), ...(await optimizer.state()) };
+      // All copies are in the queue before anything is waited for: what is recorded afterwards changes nothing of it.
+      const [weights, moments] = await Promise.all([downloadTensors(gpu, layout, adapter.views), optimizer.state()]);
+      return { adapter: weights, ...moments };
     },
     restore(state) {
       uploadTensors(gpu, layout, adapter.views, state.adapter);

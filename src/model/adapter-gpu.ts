@@ -87,8 +87,11 @@ export function releaseAdapter(gpu: Gpu, views: AdapterViews): void {
   for (const view of [views.flat, ...(views.copies ?? [])]) release(gpu, view);
 }
 
-/** Calls `visit` for each row of each tensor with its place in the flat buffer and in the named tensor. */
-function eachRow(
+/**
+ * Calls `visit` for each run of a tensor's values that lies in one piece, with its place in the flat buffer and in the
+ * named tensor: the whole tensor, or a row where rows are padded.
+ */
+function eachRun(
   layout: AdapterLayout,
   visit: (name: string, flatOffset: number, tensorOffset: number, width: number, length: number) => void,
 ): void {
@@ -98,17 +101,16 @@ function eachRow(
       for (const [t, { target, bOffset, outWidth }] of group.targets.entries()) {
         const stem = `layers.${layer}.${linearPath(target)}.lora_`;
         const { inWidth } = group;
-        for (let r = 0; r < rank; r++) {
-          visit(
-            `${stem}A`,
-            group.aOffset + (t * layout.rank + r) * padded(inWidth),
-            r * inWidth,
-            inWidth,
-            rank * inWidth,
-          );
+        const tensors = [
+          { name: `${stem}A`, from: group.aOffset + t * layout.rank * padded(inWidth), rows: rank, width: inWidth },
+          { name: `${stem}B`, from: bOffset, rows: outWidth, width: rank },
+        ];
+        for (const [part, { name, from, rows, width }] of tensors.entries()) {
+          const stride = part === 0 ? padded(inWidth) : layout.rank;
+          const length = rows * width;
+          if (stride === width) visit(name, from, 0, length, length);
+          else for (let row = 0; row < rows; row++) visit(name, from + row * stride, row * width, width, length);
         }
-        for (let o = 0; o < outWidth; o++)
-          visit(`${stem}B`, bOffset + o * layout.rank, o * rank, rank, outWidth * rank);
       }
     }
   }
@@ -117,16 +119,20 @@ function eachRow(
 /** Host tensors to the flat layout. */
 export function flatten(layout: AdapterLayout, tensors: ReadonlyMap<string, Float32Array>): Float32Array<ArrayBuffer> {
   const flat = new Float32Array(layout.length);
-  eachRow(layout, (name, flatOffset, tensorOffset, width) => {
+  eachRun(layout, (name, flatOffset, tensorOffset, width) => {
     flat.set(tensors.get(name)!.subarray(tensorOffset, tensorOffset + width), flatOffset);
   });
   return flat;
 }
 
-/** The flat layout to host tensors, in the layout's order. */
+/** The flat layout to host tensors, in the layout's order; a tensor that lies in one piece is a view of `flat`. */
 export function unflatten(layout: AdapterLayout, flat: Float32Array): Map<string, Float32Array> {
   const tensors = new Map<string, Float32Array>();
-  eachRow(layout, (name, flatOffset, tensorOffset, width, length) => {
+  eachRun(layout, (name, flatOffset, tensorOffset, width, length) => {
+    if (width === length) {
+      tensors.set(name, flat.subarray(flatOffset, flatOffset + length));
+      return;
+    }
     if (!tensors.has(name)) tensors.set(name, new Float32Array(length));
     tensors.get(name)!.set(flat.subarray(flatOffset, flatOffset + width), tensorOffset);
   });

@@ -17,6 +17,12 @@ export interface TensorBytes extends TensorSpec {
   bytes: Uint8Array;
 }
 
+/** A file's tensors, in any order, and its metadata. */
+export interface FileTensors {
+  tensors: readonly TensorBytes[];
+  metadata: Record<string, string> | null;
+}
+
 /** A tensor whose bytes are made when it is their turn. */
 export interface TensorStream extends TensorSpec {
   chunks: () => AsyncIterable<Uint8Array>;

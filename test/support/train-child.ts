@@ -5,11 +5,15 @@ import { trainRun } from '../../workers/train-node.ts';
 
 const [file, stopAfter = '-', mode = 'start', killAfter = '-'] = process.argv.slice(2);
 const run = await resolveRunConfig(readFileSync(file!, 'utf8'), file!);
+let asked = 0;
 let done = 0;
 const outcome = await trainRun(run, {
   resume: mode === 'resume',
   qualify: 'here',
-  shouldStop: () => stopAfter !== '-' && done >= Number(stopAfter),
+  shouldStop: () => {
+    asked += 1;
+    return stopAfter !== '-' && asked >= Number(stopAfter);
+  },
   progress: {
     onStep: () => {
       done += 1;

@@ -8,9 +8,9 @@ import { comparablePart } from '../../src/journal-events.ts';
 import { EnvError } from '../../src/lib/errors.ts';
 import { createNodeStorage } from '../../src/lib/storage-node.ts';
 import type { Episode } from '../../src/rollout/episode.ts';
-import type { Sampler } from '../../src/rollout/sampler.ts';
 import { resolveRunConfig } from '../../src/run-config.ts';
-import { type AuditLogprobs, type AuditRollouts, type TrainPorts, train } from '../../src/train.ts';
+import { type AuditLogprobs, type AuditRollouts, train } from '../../src/train.ts';
+import { stubPorts } from '../support/train-ports.ts';
 
 let folder = '';
 beforeAll(() => {
@@ -18,67 +18,10 @@ beforeAll(() => {
 });
 afterAll(() => rmSync(folder, { recursive: true, force: true }));
 
-/** Ports of a run whose environment fails at once, so that episodes need no device; the trainer counts its updates. */
 async function ports(name: string, auditRollouts: AuditRollouts, auditLogprobs: AuditLogprobs) {
   const storage = createNodeStorage(join(folder, name));
   const { journal } = await openJournal(storage, 'journal.jsonl', () => new Date(0).toISOString());
-  const updates: number[] = [];
-  const made: TrainPorts = {
-    storage,
-    journal,
-    trainer: {
-      adapter: null as never,
-      async step(input) {
-        input.beforeUpdate?.([]);
-        updates.push(input.update);
-        return { loss: 0, gradNorm: 0, metrics: {} };
-      },
-      score: async () => [],
-      state: async () => ({ adapter: new Map(), m: new Map(), v: new Map() }),
-      restore: () => {},
-      gradients: async () => new Map(),
-      destroy: () => {},
-    },
-    sampler: {
-      shape: { slots: 2, cacheLength: 64, rows: 64 },
-      use: () => {},
-      step: async (work) => work.map(() => ({ id: 9, logprob: -1, truncatedLogprob: -1, entropy: 0 })),
-      fork: () => {},
-      destroy: () => {},
-    } satisfies Sampler,
-    text: {
-      renderPrompt: () => [1, 2, 3],
-      stopIds: [9],
-      endIds: [],
-      decode: () => '',
-      addedTokenId: () => null,
-      bytesOf: () => new Uint8Array(),
-    } as never,
-    environment: {
-      open: async (task) => ({ sessionId: `${task.id}#1`, messages: [], tools: [] }),
-      call: async () => ({ content: '', error: false }),
-      verify: async () => ({
-        strict: false,
-        reward: 0,
-        parts: {},
-        invalidDispatches: 0,
-        toolErrors: 0,
-        answer: null,
-        log: [],
-      }),
-      log: async () => [],
-      close: async () => {},
-    },
-    tasks: [{ id: 'task-1', payload: {} }],
-    invalidCallObservation: '',
-    auditRollouts,
-    auditLogprobs,
-    digests: async () => ({ adapter: 'a'.repeat(64), optimizer: 'b'.repeat(64) }),
-    seal: async () => {},
-    now: () => 0,
-    shouldStop: () => false,
-  };
-  return { made, updates, journal };
+  return { ...stubPorts(storage, journal, auditRollouts, auditLogprobs), journal };
 }
 
 const clean: AuditRollouts = async () => ({ findings: [], duplicates: { rate: 0 } });

@@ -31,17 +31,13 @@ process.on('disconnect', () => process.exit(1));
 
 process.once('message', async ({ config, folder, resume, stopAfter, environment }: BranchOrder) => {
   try {
-    let reached = 0;
     const outcome = await trainRun(await resolveRunConfig(config, 'the qualification'), {
       resume,
       folder,
       ...(environment ? { environment } : {}),
-      shouldStop: () => stopAfter !== null && reached >= stopAfter,
+      shouldStop: (step) => stopAfter !== null && step >= stopAfter,
       progress: {
-        onStep: (step, steps, metrics) => {
-          reached = step;
-          send({ notice: 'step', step, steps, metrics });
-        },
+        onStep: (step, steps, metrics) => send({ notice: 'step', step, steps, metrics }),
         onRollout: (step, finished, total) => send({ notice: 'rollout', step, finished, total }),
       },
     });
