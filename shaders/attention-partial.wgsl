@@ -5,7 +5,8 @@
 //   m = max_j (dot * c),  p_j = exp(fma(dot, c, -m)),  l = sum_j p_j,  o[d] = sum_j (p_j * vScale[j]) * v16[j, d]
 // with j ascending from 0, plain adds for l, one fma a step for o. Keys past the position weigh nothing and are not
 // read. attention-flash.wgsl computes the same, bit for bit. A workgroup past its row's position returns at once. Rows of
-// one dispatch have different slots.
+// one dispatch have different slots. Workgroup memory holds half a chunk of k, then of v: a processor has 48 KB of it for
+// all its workgroups (NVIDIA under Vulkan), and four fit so.
 struct Params {
   heads: u32,
   kvHeads: u32,
@@ -98,7 +99,6 @@ fn ready(e: u32, t: u32, a: vec4<f32>, b: vec4<f32>) {
     freshScales[e - GROUP] = bitcast<f32>((254u - biased) << 23u);
   }
 }
-
 // Eight halves of the row's own k (0) or v (1).
 fn own8(which: u32, i: u32) -> vec4<u32> {
   return vec4<u32>(fresh[which * D8 * 2u + i * 2u], fresh[which * D8 * 2u + i * 2u + 1u]);
@@ -122,9 +122,9 @@ fn putValue(at: u32, half: u32, end: u32, after: u32, words: vec4<u32>) {
   }
 }
 
-// The row's own k (0) or v (1) to the tile.
-fn putOwn(which: u32, half: u32, cached: u32, lane: u32) {
-  if (lane < D8 && cached / 32u == half) {
+// The row's own k (0) or v (1) to the tile, if this is its chunk and half.
+fn putOwn(which: u32, half: u32, isLast: bool, cached: u32, lane: u32) {
+  if (isLast && lane < D8 && cached / 32u == half) {
     tile[cached % 32u * PITCH + lane] = own8(which, lane);
   }
 }
@@ -199,8 +199,6 @@ fn main(@builtin(workgroup_id) wg: vec3<u32>, @builtin(local_invocation_index) l
   let end = cached * D8;
   let after = keys * D8;
   let last = start + max(end, 1u) - 1u;
-  var k0 = vec4<u32>(0u);
-  var v0 = vec4<u32>(0u);
   var k1 = vec4<u32>(0u);
   var v1 = vec4<u32>(0u);
   var k2 = vec4<u32>(0u);
@@ -215,7 +213,7 @@ fn main(@builtin(workgroup_id) wg: vec3<u32>, @builtin(local_invocation_index) l
   var v6 = vec4<u32>(0u);
   var k7 = vec4<u32>(0u);
   var v7 = vec4<u32>(0u);
-  k0 = k[min(start + lane, last)];
+  let k0 = k[min(start + lane, last)];
   if (2u < D8) { k1 = k[min(start + 128u + lane, last)]; }
   if (4u < D8) { k2 = k[min(start + 256u + lane, last)]; }
   if (6u < D8) { k3 = k[min(start + 384u + lane, last)]; }
@@ -223,7 +221,7 @@ fn main(@builtin(workgroup_id) wg: vec3<u32>, @builtin(local_invocation_index) l
   if (10u < D8) { k5 = k[min(start + 640u + lane, last)]; }
   if (12u < D8) { k6 = k[min(start + 768u + lane, last)]; }
   if (14u < D8) { k7 = k[min(start + 896u + lane, last)]; }
-  v0 = v[min(start + lane, last)];
+  let v0 = v[min(start + lane, last)];
   if (2u < D8) { v1 = v[min(start + 128u + lane, last)]; }
   if (4u < D8) { v2 = v[min(start + 256u + lane, last)]; }
   if (6u < D8) { v3 = v[min(start + 384u + lane, last)]; }
@@ -300,8 +298,8 @@ fn main(@builtin(workgroup_id) wg: vec3<u32>, @builtin(local_invocation_index) l
   if (20u < D8) { putKey(640u + lane, 0u, end, k5); }
   if (24u < D8) { putKey(768u + lane, 0u, end, k6); }
   if (28u < D8) { putKey(896u + lane, 0u, end, k7); }
+  putOwn(0u, 0u, isLast, cached, lane);
   if (isLast) {
-    putOwn(0u, 0u, cached, lane);
     if (lane < D8) {
       k[start + end + lane] = own8(0u, lane);
     } else if (lane < 2u * D8) {
@@ -327,9 +325,7 @@ fn main(@builtin(workgroup_id) wg: vec3<u32>, @builtin(local_invocation_index) l
   if (10u < D8 && 24u > D8) { putKey(640u + lane, 1u, end, k5); }
   if (12u < D8 && 28u > D8) { putKey(768u + lane, 1u, end, k6); }
   if (14u < D8 && 32u > D8) { putKey(896u + lane, 1u, end, k7); }
-  if (isLast) {
-    putOwn(0u, 1u, cached, lane);
-  }
+  putOwn(0u, 1u, isLast, cached, lane);
   workgroupBarrier();
   scoreHalf(1u, keys, factor.y, lane);
   workgroupBarrier();
@@ -341,9 +337,7 @@ fn main(@builtin(workgroup_id) wg: vec3<u32>, @builtin(local_invocation_index) l
   if (20u < D8) { putValue(640u + lane, 0u, end, after, v5); }
   if (24u < D8) { putValue(768u + lane, 0u, end, after, v6); }
   if (28u < D8) { putValue(896u + lane, 0u, end, after, v7); }
-  if (isLast) {
-    putOwn(1u, 0u, cached, lane);
-  }
+  putOwn(1u, 0u, isLast, cached, lane);
   for (var pair = lane; pair < PAIRS; pair += 128u) {
     let head = pair / 32u;
     var most = scores[head * 16u];
@@ -377,9 +371,7 @@ fn main(@builtin(workgroup_id) wg: vec3<u32>, @builtin(local_invocation_index) l
       if (10u < D8 && 24u > D8) { putValue(640u + lane, 1u, end, after, v5); }
       if (12u < D8 && 28u > D8) { putValue(768u + lane, 1u, end, after, v6); }
       if (14u < D8 && 32u > D8) { putValue(896u + lane, 1u, end, after, v7); }
-      if (isLast) {
-        putOwn(1u, 1u, cached, lane);
-      }
+      putOwn(1u, 1u, isLast, cached, lane);
       workgroupBarrier();
     }
     for (var n = 0u; n < 16u; n++) {

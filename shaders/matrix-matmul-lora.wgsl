@@ -63,19 +63,25 @@ fn halves(v: vec4<u32>) -> vec4<u32> {
   return vec4<u32>(half2(v.x), half2(v.y), half2(v.z), half2(v.w));
 }
 
-// Four sums to out. Columns past the last stay as they are.
-fn put(m: u32, n: u32, sum: vec4<u32>, delta: vec4<f32>) {
-  if (m >= p.rows || n >= p.columns) {
-    return;
-  }
-  let at = p.outOffset4 + m * p.outStride4 + n / 4u;
-  var value = (bitcast<vec4<f32>>(sum) * scales[m]) * inverse(p.weightScale);
+// What a sum comes to.
+fn result(at: u32, sum: vec4<u32>, scale: f32, delta: vec4<f32>) -> vec4<f32> {
+  var value = (bitcast<vec4<f32>>(sum) * scale) * inverse(p.weightScale);
   if (p.mode == 2u) {
     value = value + out[at];
   }
   if (RANK4 > 0u) {
     value = fma(vec4<f32>(p.loraScale), delta, value);
   }
+  return value;
+}
+
+// Four sums to out. Columns past the last stay as they are.
+fn put(m: u32, n: u32, sum: vec4<u32>, delta: vec4<f32>) {
+  if (m >= p.rows || n >= p.columns) {
+    return;
+  }
+  let at = p.outOffset4 + m * p.outStride4 + n / 4u;
+  var value = result(at, sum, scales[m], delta);
   if (n + 4u > p.columns) {
     value = select(out[at], value, vec4<u32>(n) + vec4<u32>(0u, 1u, 2u, 3u) < vec4<u32>(p.columns));
   }
@@ -90,8 +96,9 @@ fn add4(left: vec4<f32>, b0: vec4<f32>, b1: vec4<f32>, b2: vec4<f32>, b3: vec4<f
   return fma(vec4<f32>(left.w), b3, delta);
 }
 
-// Sixteen rows by 64 columns of a subgroup, from its part of the workgroup memory: eight rows' quads a thread.
-fn finish(firstM: u32, n: u32, own: u32, lane: u32) {
+// Sixteen rows by 64 columns of a subgroup, from its part of the workgroup memory: eight rows' quads a thread. `whole`:
+// all of the tile is outputs, and no condition stands between the loads of the rows' scales.
+fn finish(firstM: u32, n: u32, own: u32, lane: u32, whole: bool) {
   let m = firstM + lane / 16u;
   var delta0 = vec4<f32>(0.0);
   var delta1 = vec4<f32>(0.0);
@@ -118,14 +125,42 @@ fn finish(firstM: u32, n: u32, own: u32, lane: u32) {
     delta6 = add4(z[min(m + 12u, last) * p.zStride4 + z4 + quad], b0, b1, b2, b3, delta6);
     delta7 = add4(z[min(m + 14u, last) * p.zStride4 + z4 + quad], b0, b1, b2, b3, delta7);
   }
-  put(m, n, tile[own][lane], delta0);
-  put(m + 2u, n, tile[own][lane + 32u], delta1);
-  put(m + 4u, n, tile[own][lane + 64u], delta2);
-  put(m + 6u, n, tile[own][lane + 96u], delta3);
-  put(m + 8u, n, tile[own][lane + 128u], delta4);
-  put(m + 10u, n, tile[own][lane + 160u], delta5);
-  put(m + 12u, n, tile[own][lane + 192u], delta6);
-  put(m + 14u, n, tile[own][lane + 224u], delta7);
+  if (!whole) {
+    put(m, n, tile[own][lane], delta0);
+    put(m + 2u, n, tile[own][lane + 32u], delta1);
+    put(m + 4u, n, tile[own][lane + 64u], delta2);
+    put(m + 6u, n, tile[own][lane + 96u], delta3);
+    put(m + 8u, n, tile[own][lane + 128u], delta4);
+    put(m + 10u, n, tile[own][lane + 160u], delta5);
+    put(m + 12u, n, tile[own][lane + 192u], delta6);
+    put(m + 14u, n, tile[own][lane + 224u], delta7);
+    return;
+  }
+  let s0 = scales[m];
+  let s1 = scales[m + 2u];
+  let s2 = scales[m + 4u];
+  let s3 = scales[m + 6u];
+  let s4 = scales[m + 8u];
+  let s5 = scales[m + 10u];
+  let s6 = scales[m + 12u];
+  let s7 = scales[m + 14u];
+  let at = p.outOffset4 + m * p.outStride4 + n / 4u;
+  let r0 = result(at, tile[own][lane], s0, delta0);
+  let r1 = result(at + 2u * p.outStride4, tile[own][lane + 32u], s1, delta1);
+  let r2 = result(at + 4u * p.outStride4, tile[own][lane + 64u], s2, delta2);
+  let r3 = result(at + 6u * p.outStride4, tile[own][lane + 96u], s3, delta3);
+  let r4 = result(at + 8u * p.outStride4, tile[own][lane + 128u], s4, delta4);
+  let r5 = result(at + 10u * p.outStride4, tile[own][lane + 160u], s5, delta5);
+  let r6 = result(at + 12u * p.outStride4, tile[own][lane + 192u], s6, delta6);
+  let r7 = result(at + 14u * p.outStride4, tile[own][lane + 224u], s7, delta7);
+  out[at] = r0;
+  out[at + 2u * p.outStride4] = r1;
+  out[at + 4u * p.outStride4] = r2;
+  out[at + 6u * p.outStride4] = r3;
+  out[at + 8u * p.outStride4] = r4;
+  out[at + 10u * p.outStride4] = r5;
+  out[at + 12u * p.outStride4] = r6;
+  out[at + 14u * p.outStride4] = r7;
 }
 
 @compute @workgroup_size(128)
@@ -160,7 +195,9 @@ fn main(
   var acc13: Sum;
   var acc14: Sum;
   var acc15: Sum;
-  let row = thread / 4u;
+  // A store of eight lanes holds two rows: four apart, or they would meet in a bank.
+  let quad = thread / 4u;
+  let row = (quad & 24u) + (quad & 1u) * 4u + (quad >> 1u) % 4u;
   let column = thread % 4u;
   var x0 = x[p.xOffset8 + (firstM + row) * p.xStride8 + column];
   var x1 = x[p.xOffset8 + (firstM + row + 32u) * p.xStride8 + column];
@@ -180,15 +217,6 @@ fn main(
     tile[3u][row * STRIDE8 + column] = halves(w2);
     tile[3u][(row + 32u) * STRIDE8 + column] = halves(w3);
     workgroupBarrier();
-    let ahead = (panel + 1u) * 4u + column;
-    x0 = x[p.xOffset8 + (firstM + row) * p.xStride8 + ahead];
-    x1 = x[p.xOffset8 + (firstM + row + 32u) * p.xStride8 + ahead];
-    x2 = x[p.xOffset8 + (firstM + row + 64u) * p.xStride8 + ahead];
-    x3 = x[p.xOffset8 + (firstM + row + 96u) * p.xStride8 + ahead];
-    w0 = w[min(firstN + row, p.columns - 1u) * (PANELS * 4u) + ahead];
-    w1 = w[min(firstN + row + 32u, p.columns - 1u) * (PANELS * 4u) + ahead];
-    w2 = w[min(firstN + row + 64u, p.columns - 1u) * (PANELS * 4u) + ahead];
-    w3 = w[min(firstN + row + 96u, p.columns - 1u) * (PANELS * 4u) + ahead];
     if (multiplies) {
       {
         let a0 = subgroupMatrixLoad<Left, row_major>(&tile[left], 0u, STRIDE8);
@@ -216,6 +244,17 @@ fn main(
         acc11 = subgroupMatrixMultiplyAccumulate(a2, b3, acc11);
         acc15 = subgroupMatrixMultiplyAccumulate(a3, b3, acc15);
       }
+    }
+    let ahead = (panel + 1u) * 4u + column;
+    x0 = x[p.xOffset8 + (firstM + row) * p.xStride8 + ahead];
+    x1 = x[p.xOffset8 + (firstM + row + 32u) * p.xStride8 + ahead];
+    x2 = x[p.xOffset8 + (firstM + row + 64u) * p.xStride8 + ahead];
+    x3 = x[p.xOffset8 + (firstM + row + 96u) * p.xStride8 + ahead];
+    w0 = w[min(firstN + row, p.columns - 1u) * (PANELS * 4u) + ahead];
+    w1 = w[min(firstN + row + 32u, p.columns - 1u) * (PANELS * 4u) + ahead];
+    w2 = w[min(firstN + row + 64u, p.columns - 1u) * (PANELS * 4u) + ahead];
+    w3 = w[min(firstN + row + 96u, p.columns - 1u) * (PANELS * 4u) + ahead];
+    if (multiplies) {
       {
         let a0 = subgroupMatrixLoad<Left, row_major>(&tile[left], 2u, STRIDE8);
         let a1 = subgroupMatrixLoad<Left, row_major>(&tile[left], 82u, STRIDE8);
@@ -311,31 +350,32 @@ fn main(
     }
     workgroupBarrier();
   }
+  let whole = firstM + 128u <= p.rows && firstN + 128u <= p.columns;
   subgroupMatrixStore<row_major>(&tile[own], 0u, acc0, 16u);
   subgroupMatrixStore<row_major>(&tile[own], 4u, acc1, 16u);
   subgroupMatrixStore<row_major>(&tile[own], 8u, acc2, 16u);
   subgroupMatrixStore<row_major>(&tile[own], 12u, acc3, 16u);
   workgroupBarrier();
-  finish(firstM + subM, n, own, lane);
+  finish(firstM + subM, n, own, lane, whole);
   workgroupBarrier();
   subgroupMatrixStore<row_major>(&tile[own], 0u, acc4, 16u);
   subgroupMatrixStore<row_major>(&tile[own], 4u, acc5, 16u);
   subgroupMatrixStore<row_major>(&tile[own], 8u, acc6, 16u);
   subgroupMatrixStore<row_major>(&tile[own], 12u, acc7, 16u);
   workgroupBarrier();
-  finish(firstM + subM + 16u, n, own, lane);
+  finish(firstM + subM + 16u, n, own, lane, whole);
   workgroupBarrier();
   subgroupMatrixStore<row_major>(&tile[own], 0u, acc8, 16u);
   subgroupMatrixStore<row_major>(&tile[own], 4u, acc9, 16u);
   subgroupMatrixStore<row_major>(&tile[own], 8u, acc10, 16u);
   subgroupMatrixStore<row_major>(&tile[own], 12u, acc11, 16u);
   workgroupBarrier();
-  finish(firstM + subM + 32u, n, own, lane);
+  finish(firstM + subM + 32u, n, own, lane, whole);
   workgroupBarrier();
   subgroupMatrixStore<row_major>(&tile[own], 0u, acc12, 16u);
   subgroupMatrixStore<row_major>(&tile[own], 4u, acc13, 16u);
   subgroupMatrixStore<row_major>(&tile[own], 8u, acc14, 16u);
   subgroupMatrixStore<row_major>(&tile[own], 12u, acc15, 16u);
   workgroupBarrier();
-  finish(firstM + subM + 48u, n, own, lane);
+  finish(firstM + subM + 48u, n, own, lane, whole);
 }

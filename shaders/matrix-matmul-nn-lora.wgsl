@@ -69,16 +69,22 @@ fn start(m: u32, n: u32) -> vec4<u32> {
   return bitcast<vec4<u32>>(found * inverse(scales[m]));
 }
 
+// What a sum comes to.
+fn result(sum: vec4<u32>, scale: f32, delta: vec4<f32>) -> vec4<f32> {
+  let value = (bitcast<vec4<f32>>(sum) * scale) * inverse(p.weightScale);
+  if (WIDTH4 > 0u) {
+    return value + delta;
+  }
+  return value;
+}
+
 // Four sums to out. Columns past the last stay as they are.
 fn put(m: u32, n: u32, slice: u32, sum: vec4<u32>, delta: vec4<f32>) {
   if (m >= p.rows || n >= p.columns) {
     return;
   }
   let at = slice * p.sliceOut4 + p.outOffset4 + m * p.outStride4 + n / 4u;
-  var value = (bitcast<vec4<f32>>(sum) * scales[m]) * inverse(p.weightScale);
-  if (WIDTH4 > 0u) {
-    value = value + delta;
-  }
+  var value = result(sum, scales[m], delta);
   if (n + 4u > p.columns) {
     value = select(out[at], value, vec4<u32>(n) + vec4<u32>(0u, 1u, 2u, 3u) < vec4<u32>(p.columns));
   }
@@ -93,8 +99,9 @@ fn add4(left: vec4<f32>, a0: vec4<f32>, a1: vec4<f32>, a2: vec4<f32>, a3: vec4<f
   return fma(vec4<f32>(left.w), a3, delta);
 }
 
-// Sixteen rows by 64 columns of a subgroup, from its part of the workgroup memory: eight rows' quads a thread.
-fn finish(firstM: u32, n: u32, slice: u32, own: u32, lane: u32) {
+// Sixteen rows by 64 columns of a subgroup, from its part of the workgroup memory: eight rows' quads a thread. `whole`:
+// all of the tile is outputs, and no condition stands between the loads of the rows' scales.
+fn finish(firstM: u32, n: u32, slice: u32, own: u32, lane: u32, whole: bool) {
   let m = firstM + lane / 16u;
   var delta0 = vec4<f32>(0.0);
   var delta1 = vec4<f32>(0.0);
@@ -120,14 +127,34 @@ fn finish(firstM: u32, n: u32, slice: u32, own: u32, lane: u32) {
     delta6 = add4(dz[min(m + 12u, last) * p.zStride4 + quad], a0, a1, a2, a3, delta6);
     delta7 = add4(dz[min(m + 14u, last) * p.zStride4 + quad], a0, a1, a2, a3, delta7);
   }
-  put(m, n, slice, tile[own][lane], delta0);
-  put(m + 2u, n, slice, tile[own][lane + 32u], delta1);
-  put(m + 4u, n, slice, tile[own][lane + 64u], delta2);
-  put(m + 6u, n, slice, tile[own][lane + 96u], delta3);
-  put(m + 8u, n, slice, tile[own][lane + 128u], delta4);
-  put(m + 10u, n, slice, tile[own][lane + 160u], delta5);
-  put(m + 12u, n, slice, tile[own][lane + 192u], delta6);
-  put(m + 14u, n, slice, tile[own][lane + 224u], delta7);
+  if (!whole) {
+    put(m, n, slice, tile[own][lane], delta0);
+    put(m + 2u, n, slice, tile[own][lane + 32u], delta1);
+    put(m + 4u, n, slice, tile[own][lane + 64u], delta2);
+    put(m + 6u, n, slice, tile[own][lane + 96u], delta3);
+    put(m + 8u, n, slice, tile[own][lane + 128u], delta4);
+    put(m + 10u, n, slice, tile[own][lane + 160u], delta5);
+    put(m + 12u, n, slice, tile[own][lane + 192u], delta6);
+    put(m + 14u, n, slice, tile[own][lane + 224u], delta7);
+    return;
+  }
+  let s0 = scales[m];
+  let s1 = scales[m + 2u];
+  let s2 = scales[m + 4u];
+  let s3 = scales[m + 6u];
+  let s4 = scales[m + 8u];
+  let s5 = scales[m + 10u];
+  let s6 = scales[m + 12u];
+  let s7 = scales[m + 14u];
+  let at = slice * p.sliceOut4 + p.outOffset4 + m * p.outStride4 + n / 4u;
+  out[at] = result(tile[own][lane], s0, delta0);
+  out[at + 2u * p.outStride4] = result(tile[own][lane + 32u], s1, delta1);
+  out[at + 4u * p.outStride4] = result(tile[own][lane + 64u], s2, delta2);
+  out[at + 6u * p.outStride4] = result(tile[own][lane + 96u], s3, delta3);
+  out[at + 8u * p.outStride4] = result(tile[own][lane + 128u], s4, delta4);
+  out[at + 10u * p.outStride4] = result(tile[own][lane + 160u], s5, delta5);
+  out[at + 12u * p.outStride4] = result(tile[own][lane + 192u], s6, delta6);
+  out[at + 14u * p.outStride4] = result(tile[own][lane + 224u], s7, delta7);
 }
 
 // Eight weights of a row; zero past the last row. Columns past the last are read as their neighbours and never stored.
@@ -209,7 +236,9 @@ fn main(
     acc15 = subgroupMatrixLoad<Sum, row_major>(&tile[own], 12u, 16u);
     workgroupBarrier();
   }
-  let row = thread / 4u;
+  // A store of eight lanes holds two rows: four apart, or they would meet in a bank.
+  let quad = thread / 4u;
+  let row = (quad & 24u) + (quad & 1u) * 4u + (quad >> 1u) % 4u;
   let column = wg.z * (PANELS * 4u) + thread % 4u;
   let wRow = thread / 16u;
   let sliceRow = wg.z * (PANELS * 32u) + wRow;
@@ -299,31 +328,32 @@ fn main(
     }
     workgroupBarrier();
   }
+  let whole = firstM + 128u <= p.rows && firstN + 128u <= p.columns;
   subgroupMatrixStore<row_major>(&tile[own], 0u, acc0, 16u);
   subgroupMatrixStore<row_major>(&tile[own], 4u, acc1, 16u);
   subgroupMatrixStore<row_major>(&tile[own], 8u, acc2, 16u);
   subgroupMatrixStore<row_major>(&tile[own], 12u, acc3, 16u);
   workgroupBarrier();
-  finish(firstM + subM, n, wg.z, own, lane);
+  finish(firstM + subM, n, wg.z, own, lane, whole);
   workgroupBarrier();
   subgroupMatrixStore<row_major>(&tile[own], 0u, acc4, 16u);
   subgroupMatrixStore<row_major>(&tile[own], 4u, acc5, 16u);
   subgroupMatrixStore<row_major>(&tile[own], 8u, acc6, 16u);
   subgroupMatrixStore<row_major>(&tile[own], 12u, acc7, 16u);
   workgroupBarrier();
-  finish(firstM + subM + 16u, n, wg.z, own, lane);
+  finish(firstM + subM + 16u, n, wg.z, own, lane, whole);
   workgroupBarrier();
   subgroupMatrixStore<row_major>(&tile[own], 0u, acc8, 16u);
   subgroupMatrixStore<row_major>(&tile[own], 4u, acc9, 16u);
   subgroupMatrixStore<row_major>(&tile[own], 8u, acc10, 16u);
   subgroupMatrixStore<row_major>(&tile[own], 12u, acc11, 16u);
   workgroupBarrier();
-  finish(firstM + subM + 32u, n, wg.z, own, lane);
+  finish(firstM + subM + 32u, n, wg.z, own, lane, whole);
   workgroupBarrier();
   subgroupMatrixStore<row_major>(&tile[own], 0u, acc12, 16u);
   subgroupMatrixStore<row_major>(&tile[own], 4u, acc13, 16u);
   subgroupMatrixStore<row_major>(&tile[own], 8u, acc14, 16u);
   subgroupMatrixStore<row_major>(&tile[own], 12u, acc15, 16u);
   workgroupBarrier();
-  finish(firstM + subM + 48u, n, wg.z, own, lane);
+  finish(firstM + subM + 48u, n, wg.z, own, lane, whole);
 }

@@ -3,10 +3,10 @@
 // (times weightScale, a power of two that is undone at the end). Products of 16 x 16 x 16 by subgroup matrices: f16
 // operands, one f32 accumulator an output, k ascending by 16. So the bits of an output depend on its rows of x and w
 // alone, and matrix-matmul-low and -narrow give the same. A workgroup owns 128 x 128 outputs, each of its four
-// subgroups a quarter. The next 32 of k are on their way in registers while these are multiplied; rows are padded by 16
-// bytes in workgroup memory against bank conflicts. Everything is written out: the driver keeps arrays of matrices in
-// memory. The branch around the products, always taken, keeps it from mixing them with the loads, which costs
-// registers. The last panel stands behind the loop: a load under a condition is copied, and costs 4 to 8 %. Matrices
+// subgroups a quarter; a processor has workgroup memory for two. The next 32 of k are on their way in registers while
+// these are multiplied; rows are padded by 16 bytes in workgroup memory against bank conflicts. Everything is written
+// out: the driver keeps arrays of matrices in memory. The branches around the products, always taken, keep it from
+// mixing them with the loads. The last panel stands behind the loop: a load under a condition is waited for. Matrices
 // are loaded at literal offsets of an array that is the subgroup's own: so their bounds are known when the shader is
 // compiled, and need no check in the loop.
 enable f16;
@@ -68,22 +68,67 @@ fn start(m: u32, n: u32) -> vec4<u32> {
   return bitcast<vec4<u32>>(found * inverse(scales[m]));
 }
 
+// What a sum comes to, by the mode.
+fn result(at: u32, sum: vec4<u32>, scale: f32) -> vec4<f32> {
+  let value = (bitcast<vec4<f32>>(sum) * scale) * inverse(p.weightScale);
+  if (p.mode == 0u) {
+    return p.scale * value;
+  }
+  if (p.mode == 2u) {
+    return fma(vec4<f32>(p.scale), value, out[at]);
+  }
+  return value;
+}
+
 // Four sums to out. Columns past the last stay as they are.
 fn put(m: u32, n: u32, sum: vec4<u32>) {
   if (m >= p.rows || n >= p.columns) {
     return;
   }
   let at = p.outOffset4 + m * p.outStride4 + n / 4u;
-  var value = (bitcast<vec4<f32>>(sum) * scales[m]) * inverse(p.weightScale);
-  if (p.mode == 0u) {
-    value = p.scale * value;
-  } else if (p.mode == 2u) {
-    value = fma(vec4<f32>(p.scale), value, out[at]);
-  }
+  var value = result(at, sum, scales[m]);
   if (n + 4u > p.columns) {
     value = select(out[at], value, vec4<u32>(n) + vec4<u32>(0u, 1u, 2u, 3u) < vec4<u32>(p.columns));
   }
   out[at] = value;
+}
+
+// Sixteen rows by 64 columns of a subgroup, from its part of the workgroup memory. `whole`: all of the tile is outputs,
+// and no condition stands between the loads of the rows' scales.
+fn finish(firstM: u32, firstN: u32, own: u32, lane: u32, whole: bool) {
+  let m = firstM + lane / 16u;
+  let n = firstN + (lane % 16u) * 4u;
+  if (!whole) {
+    for (var e = 0u; e < 8u; e++) {
+      put(m + e * 2u, n, tile[own][e * 32u + lane]);
+    }
+    return;
+  }
+  let s0 = scales[m];
+  let s1 = scales[m + 2u];
+  let s2 = scales[m + 4u];
+  let s3 = scales[m + 6u];
+  let s4 = scales[m + 8u];
+  let s5 = scales[m + 10u];
+  let s6 = scales[m + 12u];
+  let s7 = scales[m + 14u];
+  let at = p.outOffset4 + m * p.outStride4 + n / 4u;
+  let r0 = result(at, tile[own][lane], s0);
+  let r1 = result(at + 2u * p.outStride4, tile[own][lane + 32u], s1);
+  let r2 = result(at + 4u * p.outStride4, tile[own][lane + 64u], s2);
+  let r3 = result(at + 6u * p.outStride4, tile[own][lane + 96u], s3);
+  let r4 = result(at + 8u * p.outStride4, tile[own][lane + 128u], s4);
+  let r5 = result(at + 10u * p.outStride4, tile[own][lane + 160u], s5);
+  let r6 = result(at + 12u * p.outStride4, tile[own][lane + 192u], s6);
+  let r7 = result(at + 14u * p.outStride4, tile[own][lane + 224u], s7);
+  out[at] = r0;
+  out[at + 2u * p.outStride4] = r1;
+  out[at + 4u * p.outStride4] = r2;
+  out[at + 6u * p.outStride4] = r3;
+  out[at + 8u * p.outStride4] = r4;
+  out[at + 10u * p.outStride4] = r5;
+  out[at + 12u * p.outStride4] = r6;
+  out[at + 14u * p.outStride4] = r7;
 }
 
 @compute @workgroup_size(128)
@@ -159,7 +204,9 @@ fn main(
     acc15 = subgroupMatrixLoad<Sum, row_major>(&tile[own], 12u, 16u);
     workgroupBarrier();
   }
-  let row = thread / 4u;
+  // A store of eight lanes holds two rows: four apart, or they would meet in a bank.
+  let quad = thread / 4u;
+  let row = (quad & 24u) + (quad & 1u) * 4u + (quad >> 1u) % 4u;
   let column = thread % 4u;
   var x0 = x[p.xOffset8 + (firstM + row) * p.xStride8 + column];
   var x1 = x[p.xOffset8 + (firstM + row + 32u) * p.xStride8 + column];
@@ -179,15 +226,6 @@ fn main(
     tile[3u][row * STRIDE8 + column] = halves(w2);
     tile[3u][(row + 32u) * STRIDE8 + column] = halves(w3);
     workgroupBarrier();
-    let ahead = (panel + 1u) * 4u + column;
-    x0 = x[p.xOffset8 + (firstM + row) * p.xStride8 + ahead];
-    x1 = x[p.xOffset8 + (firstM + row + 32u) * p.xStride8 + ahead];
-    x2 = x[p.xOffset8 + (firstM + row + 64u) * p.xStride8 + ahead];
-    x3 = x[p.xOffset8 + (firstM + row + 96u) * p.xStride8 + ahead];
-    w0 = w[min(firstN + row, p.columns - 1u) * (PANELS * 4u) + ahead];
-    w1 = w[min(firstN + row + 32u, p.columns - 1u) * (PANELS * 4u) + ahead];
-    w2 = w[min(firstN + row + 64u, p.columns - 1u) * (PANELS * 4u) + ahead];
-    w3 = w[min(firstN + row + 96u, p.columns - 1u) * (PANELS * 4u) + ahead];
     if (multiplies) {
       {
         let a0 = subgroupMatrixLoad<Left, row_major>(&tile[left], 0u, STRIDE8);
@@ -215,6 +253,17 @@ fn main(
         acc11 = subgroupMatrixMultiplyAccumulate(a2, b3, acc11);
         acc15 = subgroupMatrixMultiplyAccumulate(a3, b3, acc15);
       }
+    }
+    let ahead = (panel + 1u) * 4u + column;
+    x0 = x[p.xOffset8 + (firstM + row) * p.xStride8 + ahead];
+    x1 = x[p.xOffset8 + (firstM + row + 32u) * p.xStride8 + ahead];
+    x2 = x[p.xOffset8 + (firstM + row + 64u) * p.xStride8 + ahead];
+    x3 = x[p.xOffset8 + (firstM + row + 96u) * p.xStride8 + ahead];
+    w0 = w[min(firstN + row, p.columns - 1u) * (PANELS * 4u) + ahead];
+    w1 = w[min(firstN + row + 32u, p.columns - 1u) * (PANELS * 4u) + ahead];
+    w2 = w[min(firstN + row + 64u, p.columns - 1u) * (PANELS * 4u) + ahead];
+    w3 = w[min(firstN + row + 96u, p.columns - 1u) * (PANELS * 4u) + ahead];
+    if (multiplies) {
       {
         let a0 = subgroupMatrixLoad<Left, row_major>(&tile[left], 2u, STRIDE8);
         let a1 = subgroupMatrixLoad<Left, row_major>(&tile[left], 82u, STRIDE8);
@@ -310,43 +359,32 @@ fn main(
     }
     workgroupBarrier();
   }
+  let whole = firstM + 128u <= p.rows && firstN + 128u <= p.columns;
   subgroupMatrixStore<row_major>(&tile[own], 0u, acc0, 16u);
   subgroupMatrixStore<row_major>(&tile[own], 4u, acc1, 16u);
   subgroupMatrixStore<row_major>(&tile[own], 8u, acc2, 16u);
   subgroupMatrixStore<row_major>(&tile[own], 12u, acc3, 16u);
   workgroupBarrier();
-  for (var e = 0u; e < 8u; e++) {
-    let at = e * 32u + lane;
-    put(firstM + subM + at / 16u, firstN + subN + (at % 16u) * 4u, tile[own][at]);
-  }
+  finish(firstM + subM, firstN + subN, own, lane, whole);
   workgroupBarrier();
   subgroupMatrixStore<row_major>(&tile[own], 0u, acc4, 16u);
   subgroupMatrixStore<row_major>(&tile[own], 4u, acc5, 16u);
   subgroupMatrixStore<row_major>(&tile[own], 8u, acc6, 16u);
   subgroupMatrixStore<row_major>(&tile[own], 12u, acc7, 16u);
   workgroupBarrier();
-  for (var e = 0u; e < 8u; e++) {
-    let at = e * 32u + lane;
-    put(firstM + subM + 16u + at / 16u, firstN + subN + (at % 16u) * 4u, tile[own][at]);
-  }
+  finish(firstM + subM + 16u, firstN + subN, own, lane, whole);
   workgroupBarrier();
   subgroupMatrixStore<row_major>(&tile[own], 0u, acc8, 16u);
   subgroupMatrixStore<row_major>(&tile[own], 4u, acc9, 16u);
   subgroupMatrixStore<row_major>(&tile[own], 8u, acc10, 16u);
   subgroupMatrixStore<row_major>(&tile[own], 12u, acc11, 16u);
   workgroupBarrier();
-  for (var e = 0u; e < 8u; e++) {
-    let at = e * 32u + lane;
-    put(firstM + subM + 32u + at / 16u, firstN + subN + (at % 16u) * 4u, tile[own][at]);
-  }
+  finish(firstM + subM + 32u, firstN + subN, own, lane, whole);
   workgroupBarrier();
   subgroupMatrixStore<row_major>(&tile[own], 0u, acc12, 16u);
   subgroupMatrixStore<row_major>(&tile[own], 4u, acc13, 16u);
   subgroupMatrixStore<row_major>(&tile[own], 8u, acc14, 16u);
   subgroupMatrixStore<row_major>(&tile[own], 12u, acc15, 16u);
   workgroupBarrier();
-  for (var e = 0u; e < 8u; e++) {
-    let at = e * 32u + lane;
-    put(firstM + subM + 48u + at / 16u, firstN + subN + (at % 16u) * 4u, tile[own][at]);
-  }
+  finish(firstM + subM + 48u, firstN + subN, own, lane, whole);
 }

@@ -10,11 +10,16 @@ import { launchOf, testWeightScale } from './matrix-cases.ts';
 import { fewConstants, fewKernel } from './matrix-few.ts';
 import { type FewPlan, fewGrid, fewTiles } from './matrix-few-tiles.ts';
 import { matrixMatmul } from './matrix-matmul.ts';
-import { matrixMatmulLora, matrixMatmulLoraConstants } from './matrix-matmul-lora.ts';
+import {
+  matrixMatmulLora,
+  matrixMatmulLoraConstants,
+  matrixMatmulLoraWide,
+  matrixMatmulLoraWideConstants,
+} from './matrix-matmul-lora.ts';
 import { matrixMatmulLow } from './matrix-matmul-low.ts';
 import { matrixMatmulNarrow } from './matrix-matmul-narrow.ts';
 import { packReference } from './matrix-pack.ts';
-import { type LowTile, packedWidth, tallGrid } from './matrix-tiles.ts';
+import { type LowTile, packedWidth, tallGrid, wideGrid } from './matrix-tiles.ts';
 
 /** One comparison with the tall kernel over all rows. */
 export interface MatrixCanonicalResult {
@@ -110,7 +115,7 @@ async function layerChecks(
   const [zView, b] = [allocate(gpu, 'canonical.z', z.byteLength), allocate(gpu, 'canonical.b', rank4 * columns * 4)];
   upload(gpu, b, testValues(rank4 * columns, 44));
 
-  async function layer(plan: FewPlan | null, first: number, count: number): Promise<Uint32Array> {
+  async function layer(plan: FewPlan | 'tall' | 'wide', first: number, count: number): Promise<Uint32Array> {
     const packed = packReference(x.subarray(first * k, (first + count) * k), count, k, packedWidth(k));
     upload(gpu, packedRows!, packed.packed);
     upload(gpu, scales!, packed.scales);
@@ -133,17 +138,31 @@ async function layerChecks(
     };
     upload(gpu, out!, testValues(rows * columns, 45).subarray(first * columns, (first + count) * columns));
     const bound = [packedRows!, scales!, weights!, zView, b, out!];
-    if (plan) {
+    if (plan === 'tall') {
+      r.dispatch(matrixMatmulLora, bound, params, tallGrid(count, columns), matrixMatmulLoraConstants(k, rank));
+    } else if (plan === 'wide') {
+      const constants = matrixMatmulLoraWideConstants(k, rank);
+      r.dispatch(matrixMatmulLoraWide, bound, params, wideGrid(count, columns), constants);
+    } else {
       const { tile } = plan;
       r.dispatch(fewKernel(tile), bound, params, fewGrid(tile, columns), fewConstants(plan, k, rank));
-    } else r.dispatch(matrixMatmulLora, bound, params, tallGrid(count, columns), matrixMatmulLoraConstants(k, rank));
+    }
     r.submit();
     return readU32(gpu, out!, count * columns);
   }
 
   try {
-    const whole = await layer(null, 0, rows);
+    const whole = await layer('tall', 0, rows);
     const results: MatrixCanonicalResult[] = [];
+    const compare = async (how: string, plan: FewPlan | 'wide', first: number, count: number) => {
+      const found = await layer(plan, first, count);
+      const wanted = whole.subarray(first * columns, (first + count) * columns);
+      const differ = found.reduce((sum, word, i) => sum + (word === wanted[i] ? 0 : 1), 0);
+      const name = `linear layer of rank ${rank}, ${how}: rows ${first} to ${first + count - 1} against all ${rows}`;
+      results.push({ name, passed: differ === 0, detail: `${differ} of ${found.length} outputs differ` });
+    };
+    await compare('wide', 'wide', 0, rows);
+    await compare('wide', 'wide', 61, 66);
     for (const tile of fewTiles) {
       for (const [first, count, late] of [
         [0, 1, false],
@@ -151,12 +170,7 @@ async function layerChecks(
         [rows - tile.rows, tile.rows, false],
         [rows - tile.rows, tile.rows, true],
       ] as const) {
-        const found = await layer({ tile, late }, first, count);
-        const wanted = whole.subarray(first * columns, (first + count) * columns);
-        const differ = found.reduce((sum, word, i) => sum + (word === wanted[i] ? 0 : 1), 0);
-        const how = `${tile.name}${late ? ' late' : ''}`;
-        const name = `linear layer of rank ${rank}, ${how}: rows ${first} to ${first + count - 1} against all ${rows}`;
-        results.push({ name, passed: differ === 0, detail: `${differ} of ${found.length} outputs differ` });
+        await compare(`${tile.name}${late ? ' late' : ''}`, { tile, late }, first, count);
       }
     }
     return results;

@@ -2,6 +2,8 @@
 // Not a feature request: device.ts opens the device. Invariant: f16 operands with f32 results at 16x16x16 and, for few
 // rows, 16x8x16, or no family.
 
+import { wideStorage } from './matrix-tiles.ts';
+
 /** A subgroup-matrix shape of an adapter. */
 export interface MatrixConfig {
   componentType: string;
@@ -23,7 +25,7 @@ export function matrixConfigs(adapter: GPUAdapter): MatrixConfig[] {
   }));
 }
 
-/** Workgroup memory of the family's largest kernel, in bytes (matrix-few-64x16x128). */
+/** Workgroup memory of the largest product of few rows, in bytes (matrix-few-64x16x128). */
 export const largestStorage = 43_536;
 
 /** Whether the family's kernels run: f16 operands, f32 results, 16x16x16 and 16x8x16, and subgroups of 32. */
@@ -37,7 +39,7 @@ export function supportsMatrixFamily(adapter: GPUAdapter): boolean {
     adapter.features.has('shader-f16') &&
     subgroupMinSize === 32 &&
     subgroupMaxSize === 32 &&
-    adapter.limits.maxComputeWorkgroupStorageSize >= largestStorage &&
+    adapter.limits.maxComputeWorkgroupStorageSize >= Math.max(largestStorage, wideStorage) &&
     offers(16) &&
     offers(8)
   );

@@ -16,7 +16,7 @@ import { loraGradient } from './lora-gradient.ts';
 import { loraTranspose } from './lora-transpose.ts';
 import { matrixFew } from './matrix-few.ts';
 import { matrixMatmul } from './matrix-matmul.ts';
-import { matrixMatmulLora } from './matrix-matmul-lora.ts';
+import { matrixMatmulLora, matrixMatmulLoraWide } from './matrix-matmul-lora.ts';
 import { matrixMatmulLow } from './matrix-matmul-low.ts';
 import { matrixMatmulNarrow } from './matrix-matmul-narrow.ts';
 import { matrixMatmulNn } from './matrix-matmul-nn.ts';
@@ -37,6 +37,7 @@ export const matrixKernels: readonly QualifiedKernel[] = [
   matrixMatmulNarrow,
   matrixMatmulNn,
   matrixMatmulLora,
+  matrixMatmulLoraWide,
   ...matrixFew,
   matrixPlain,
   matrixMatmulNnLora,

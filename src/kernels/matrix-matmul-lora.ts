@@ -6,7 +6,7 @@ import { packBf16, roundBf16, testValues, unit, withStride } from './case-data.t
 import { matmulMode } from './matmul.ts';
 import { matrixReference, roomy, testWeightScale, wideExpected } from './matrix-cases.ts';
 import { packReference } from './matrix-pack.ts';
-import { packedWidth, tallConstants, tallGrid } from './matrix-tiles.ts';
+import { packedWidth, tallConstants, tallGrid, wideConstants, wideGrid, wideIsFaster } from './matrix-tiles.ts';
 
 /** The scalars of `matrix-matmul-lora`. */
 export interface MatrixMatmulLoraParams extends Record<string, number> {
@@ -32,10 +32,16 @@ export interface MatrixMatmulLoraParams extends Record<string, number> {
 }
 
 const once = constantsOnce<string>();
+const wideOnce = constantsOnce<string>();
 
 /** Pipeline constants for a sum of `k` terms and a stored rank, a multiple of four; rank 0: no LoRA term. */
 export function matrixMatmulLoraConstants(k: number, rank: number) {
   return once(`${k} ${rank}`, () => ({ ...tallConstants(k), RANK4: rank / 4 }));
+}
+
+/** The same for the wide form, for a sum of `k` terms, a multiple of 64. */
+export function matrixMatmulLoraWideConstants(k: number, rank: number) {
+  return wideOnce(`${k} ${rank}`, () => ({ ...wideConstants(k), RANK4: rank / 4 }));
 }
 
 /**
@@ -167,3 +173,38 @@ export const matrixMatmulLora: QualifiedKernel = {
     loraProductCase(1, 24, 2048, 0, 64, [8, 16]),
   ],
 };
+
+/**
+ * The same bits in larger tiles, which are faster where they leave less of the device idle. Views and scalars as for
+ * `matrixMatmulLora`; k is a multiple of 64.
+ */
+export const matrixMatmulLoraWide: QualifiedKernel = {
+  ...matrixMatmulLora,
+  name: 'matrix-matmul-lora-wide',
+  constants: { SUBS: 8, PANELS: 1, RANK4: 0 },
+  cases: () =>
+    (
+      [
+        [194, 257, 128, 0, 16, []],
+        [193, 131, 64, 2, 4, [64]],
+        [40, 140, 192, 0, 16, [36, 100]],
+        [70, 200, 64, 2, 36, [128]],
+        [1, 24, 2048, 0, 64, [8, 16]],
+      ] as const
+    ).map(([rows, columns, k, mode, rank, splits]) => ({
+      ...loraProductCase(rows, columns, k, mode, rank, splits),
+      constants: matrixMatmulLoraWideConstants(k, rank),
+      grid: wideGrid(rows, columns),
+    })),
+};
+
+/** Kernel, grid and pipeline constants of a linear layer of many rows: a choice of speed alone. */
+export function manyLaunch(rows: number, columns: number, k: number, rank: number) {
+  return wideIsFaster(rows, columns)
+    ? {
+        kernel: matrixMatmulLoraWide,
+        grid: wideGrid(rows, columns),
+        constants: matrixMatmulLoraWideConstants(k, rank),
+      }
+    : { kernel: matrixMatmulLora, grid: tallGrid(rows, columns), constants: matrixMatmulLoraConstants(k, rank) };
+}

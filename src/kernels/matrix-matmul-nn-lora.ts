@@ -136,5 +136,6 @@ export const matrixMatmulNnLora: QualifiedKernel = {
     nnLoraCase(66, 136, 130, 0, 36),
     nnLoraCase(33, 136, 100, 1, 0),
     nnLoraCase(130, 72, 256, 0, 0, 4),
+    nnLoraCase(129, 136, 64, 0, 0, 2),
   ],
 };

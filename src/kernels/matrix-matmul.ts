@@ -13,7 +13,7 @@ export const matrixMatmul: QualifiedKernel = {
   cases: () => [
     forwardCase(130, 257, 128, 0, 'tall'),
     forwardCase(129, 131, 64, 1, 'tall'),
-    forwardCase(40, 140, 192, 2, 'tall'),
+    forwardCase(140, 140, 192, 2, 'tall'),
     forwardCase(16, 24, 2048, 0, 'tall'),
   ],
 };

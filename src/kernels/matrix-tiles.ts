@@ -29,6 +29,13 @@ export function packedWidth(k: number): number {
 /** The forward product's inner length must be a multiple of this; matrices of another width stay portable. */
 export const matrixWidth = 64;
 
+/** Rows of a workgroup of matrix-matmul-lora-wide, which has the tall ones' columns, and the terms staged at a time. */
+export const wideTile = 192;
+const widePanel = 64;
+
+/** Workgroup memory of matrix-matmul-lora-wide, in bytes: rows of both operands, padded by eight elements. */
+export const wideStorage = (wideTile + tallTile) * (widePanel + 8) * 2;
+
 const panel = (k: number, largest: number): number => {
   let width = largest;
   while (k % width !== 0) width /= 2;
@@ -71,6 +78,30 @@ export function narrowGrid(rows: number, columns: number): [number, number, numb
 /** Pipeline constants of the tall products for a sum of `k` terms. */
 export function tallConstants(k: number): Record<string, number> {
   return { PANELS: ceilDiv(k, tallPanel) };
+}
+
+/** Pipeline constants of the wide product for a sum of `k` terms. */
+export function wideConstants(k: number): Record<string, number> {
+  return { PANELS: k / widePanel };
+}
+
+/** Grid of the wide product over [rows, columns] outputs. */
+export function wideGrid(rows: number, columns: number): [number, number, number] {
+  return [ceilDiv(columns, tallTile), ceilDiv(rows, wideTile), 1];
+}
+
+/** Processors of the device that the forms were measured on (H100, H200); WebGPU does not say how many there are. */
+const processors = 132;
+
+/**
+ * Whether the wide form takes less time for [rows, columns] outputs. A processor has room for two tall tiles or one wide
+ * one, and a wave of tiles that is not full takes as long as a full one; a wide wave takes 0.83 to 0.9 of a tall one.
+ * Products of a single tall wave keep the tall form: they were not measured.
+ */
+export function wideIsFaster(rows: number, columns: number): boolean {
+  const waves = ([x, y]: readonly number[], resident: number) => ceilDiv(x! * y!, processors * resident);
+  const tall = waves(tallGrid(rows, columns), 2);
+  return tall > 1 && waves(wideGrid(rows, columns), 1) * 0.87 < tall;
 }
 
 /** Grid of the tall products over [rows, columns] outputs. */

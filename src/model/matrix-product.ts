@@ -5,9 +5,9 @@ import type { View } from '../gpu/buffers.ts';
 import type { Recorder } from '../gpu/recorder.ts';
 import { fewConstants, fewKernel } from '../kernels/matrix-few.ts';
 import { fewGrid, fewPlan, mostFewRows } from '../kernels/matrix-few-tiles.ts';
-import { matrixMatmulLora, matrixMatmulLoraConstants } from '../kernels/matrix-matmul-lora.ts';
+import { manyLaunch, matrixMatmulLoraConstants } from '../kernels/matrix-matmul-lora.ts';
 import { matrixPlain, plainGrid } from '../kernels/matrix-plain.ts';
-import { packedWidth, tallGrid } from '../kernels/matrix-tiles.ts';
+import { packedWidth } from '../kernels/matrix-tiles.ts';
 import type { FusedGroup } from './fused-adapter.ts';
 import type { Rows } from './linear.ts';
 import type { MatrixOperand } from './matrix-weights.ts';
@@ -65,7 +65,8 @@ export function recordProduct(
   if (operand.emulated) {
     r.dispatch(matrixPlain, views, params, plainGrid(rows, columns), matrixMatmulLoraConstants(k, rank));
   } else if (rows > mostFewRows) {
-    r.dispatch(matrixMatmulLora, views, params, tallGrid(rows, columns), matrixMatmulLoraConstants(k, rank));
+    const { kernel, grid, constants } = manyLaunch(rows, columns, k, rank);
+    r.dispatch(kernel, views, params, grid, constants);
   } else {
     const plan = fewPlan(rows, columns, k);
     r.dispatch(fewKernel(plan.tile), views, params, fewGrid(plan.tile, columns), fewConstants(plan, k, rank));
