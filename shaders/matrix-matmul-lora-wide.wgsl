@@ -1,3 +1,4 @@
+// Written by tools/matrix-many; change the template, not this file.
 // matrix-matmul-lora in tiles of 192 x 128 outputs, with the same bits: eight subgroups of 3 x 4 matrices, one
 // workgroup a processor, 64 of k at a time: whole lines of the cache in a load, half as many barriers for a product. It
 // is the faster form where the other's last wave of tiles leaves much of the device idle (wideIsFaster in

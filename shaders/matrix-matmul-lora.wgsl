@@ -1,3 +1,4 @@
+// Written by tools/matrix-many; change the template, not this file.
 // out[m, n] = s[m] * sum_k x[m, k] * w[n, k] + loraScale * sum_r z[m, t(n) * rank + r] * b[r, n]: a linear layer with
 // LoRA, many rows. The product is that of matrix-matmul, bit for bit: operands, tile, order and prefetch are described
 // there. The epilogue of an element, in f32, each step as written:

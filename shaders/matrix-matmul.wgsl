@@ -1,3 +1,4 @@
+// Written by tools/matrix-many; change the template, not this file.
 // out[m, n] = scale * s[m] * sum_k x[m, k] * w[n, k] (mode 0), with modes 1 and 2 as in matmul: many rows. x: f16 rows
 // that matrix-pack made, s their scales; w: [columns, k] bf16, packed two a word, which becomes f16 while it is staged
 // (times weightScale, a power of two that is undone at the end). Products of 16 x 16 x 16 by subgroup matrices: f16
