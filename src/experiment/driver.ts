@@ -39,8 +39,9 @@ export async function runExperiment(
   const before = experimentProgress(journal.entries);
   requireStartable(loaded, before, options, storage.label);
   if (before.next === null) {
-    // A kill after the last stage may have left the report without the end of its attempt.
-    await ports.report();
+    // A kill after the last stage may have left the report without the end of its attempt. A program or inputs that have
+    // changed since would write another one: then it stays as it is.
+    if ((await ports.planDifferences()).length === 0) await ports.report();
     return { status: 'finished', next: null, chargedSeconds: before.chargedSeconds };
   }
   requireUnchanged(await ports.planDifferences(), storage.label);

@@ -83,6 +83,24 @@ describe('an uninterrupted experiment', () => {
     expect(readFileSync(join(whole.folder, 'journal.jsonl'))).toEqual(before);
   });
 
+  test.each([
+    ['is written again where it was cut', [], true],
+    [
+      'stays as it is after the program has changed',
+      [{ file: 'src/train.ts', frozen: 'a', found: 'b', place: null }],
+      false,
+    ],
+  ])('its report %s, when it is run again', async (_name, differences, written) => {
+    const file = join(whole.folder, 'report.json');
+    const before = readFileSync(file);
+    const cut = before.subarray(0, before.length - 2);
+    writeFileSync(file, cut);
+    const change: SmallPortsOptions['change'] = () => ({ planDifferences: async () => differences });
+    expect(await attempt(whole, again, { change })).toMatchObject({ status: 'finished' });
+    expect(readFileSync(file)).toEqual(written ? before : cut);
+    writeFileSync(file, before);
+  });
+
   test('has a report that releases nothing and names a journal line for every evaluation and step', async () => {
     const { release_eligible, content, record } = await experimentReport(whole.folder);
     expect([release_eligible, content.release_eligible]).toEqual([false, false]);
