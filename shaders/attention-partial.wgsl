@@ -46,7 +46,7 @@ override SCORES = GROUP * 16u;
 var<workgroup> queries: array<vec4<f32>, Q_SIZE>;
 var<workgroup> tile: array<vec4<u32>, TILE>;  // of k, then of v: one half of the chunk at a time
 var<workgroup> scores: array<vec4<f32>, SCORES>;  // [GROUP, 64]
-var<workgroup> weights: array<vec4<f32>, PAIRS>;  // [GROUP, 64]: exp and exp * vScale; before that, exp's place has the dot
+var<workgroup> weights: array<vec4<f32>, PAIRS>;  // [GROUP, 64]: exp, exp * vScale; before, the dot for exp
 var<workgroup> found: array<u32, HEAD_LANES>;  // of a head's lanes: sums of squares, then largest magnitudes
 var<workgroup> fresh: array<vec2<u32>, FRESH>;  // the row's own k, then v, in quads
 var<workgroup> freshScales: array<f32, 2>;
@@ -110,28 +110,28 @@ fn step(sum: f32, x: vec2<f32>, word: u32) -> f32 {
 }
 
 // A key of the chunk to the tile, if it is of the half that stands there. The row's own, at `end`, is put by others.
-fn putKey(at: u32, half: u32, end: u32, words: vec4<u32>) {
-  if (at < end && at / HALF == half) {
+fn putKey(at: u32, portion: u32, end: u32, words: vec4<u32>) {
+  if (at < end && at / HALF == portion) {
     tile[at % HALF / D8 * PITCH + at % D8] = words;
   }
 }
 
-fn putValue(at: u32, half: u32, end: u32, after: u32, words: vec4<u32>) {
-  if ((at < end || at >= after) && at / HALF == half) {
+fn putValue(at: u32, portion: u32, end: u32, after: u32, words: vec4<u32>) {
+  if ((at < end || at >= after) && at / HALF == portion) {
     tile[at % HALF / D8 * PITCH + at % D8] = select(vec4<u32>(0u), words, vec4<bool>(at < end));
   }
 }
 
 // The row's own k (0) or v (1) to the tile, if this is its chunk and half.
-fn putOwn(which: u32, half: u32, isLast: bool, cached: u32, lane: u32) {
-  if (isLast && lane < D8 && cached / 32u == half) {
+fn putOwn(which: u32, portion: u32, isLast: bool, cached: u32, lane: u32) {
+  if (isLast && lane < D8 && cached / 32u == portion) {
     tile[cached % 32u * PITCH + lane] = own8(which, lane);
   }
 }
 
 // The scores of a half's keys: a lane a head and key.
-fn scoreHalf(half: u32, keys: u32, factor: f32, lane: u32) {
-  let key = half * 32u + lane % 32u;
+fn scoreHalf(portion: u32, keys: u32, factor: f32, lane: u32) {
+  let key = portion * 32u + lane % 32u;
   for (var pair = lane; pair < PAIRS; pair += 128u) {
     let head = pair / 32u * D8 * 2u;
     let own = lane % 32u * PITCH;
@@ -360,8 +360,8 @@ fn main(@builtin(workgroup_id) wg: vec3<u32>, @builtin(local_invocation_index) l
   var s1: Sums;
   var s2: Sums;
   var s3: Sums;
-  for (var half = 0u; half < 2u; half++) {
-    if (half == 1u) {
+  for (var portion = 0u; portion < 2u; portion++) {
+    if (portion == 1u) {
       workgroupBarrier();
       if (4u > D8) { putValue(lane, 1u, end, after, v0); }
       if (2u < D8 && 8u > D8) { putValue(128u + lane, 1u, end, after, v1); }
@@ -377,7 +377,7 @@ fn main(@builtin(workgroup_id) wg: vec3<u32>, @builtin(local_invocation_index) l
     for (var n = 0u; n < 16u; n++) {
       let a = unpack2x16float(tile[n * 2u * PITCH + word / 4u][word % 4u]);
       let b = unpack2x16float(tile[(n * 2u + 1u) * PITCH + word / 4u][word % 4u]);
-      let at = half * 16u + n;
+      let at = portion * 16u + n;
       s0 = add(s0, weights[min(head, GROUP - 1u) * 32u + at], a, b);
       if (1u * HEADS_APART < GROUP) {
         s1 = add(s1, weights[min(head + 1u * HEADS_APART, GROUP - 1u) * 32u + at], a, b);
