@@ -189,10 +189,15 @@ const finite = (metrics: Record<string, number | null>) =>
 const seconds = (from: number, to: number) => Math.round(to - from) / 1000;
 
 /**
- * Trains from `start` (the state of a checkpoint, or step 0) to the last step, or until asked to stop.
+ * Trains from `start` (the state of a checkpoint, or step 0) to the last step, or until asked to stop. Returns what was
+ * reached, with the SHA-256 of its adapter.
  * @throws AuditError `audit-failed` for rollouts with findings; nothing of that step is kept.
  */
-export async function train(config: RunConfig, ports: TrainPorts, start: SealedState): Promise<SealedState> {
+export async function train(
+  config: RunConfig,
+  ports: TrainPorts,
+  start: SealedState,
+): Promise<SealedState & Pick<StateDigests, 'adapter'>> {
   const { grpo, steps } = config;
   const tasks = new Map(ports.tasks.map((task) => [task.id, task]));
   let { cursor } = start;
@@ -201,41 +206,40 @@ export async function train(config: RunConfig, ports: TrainPorts, start: SealedS
   let duplicateRate = 0;
   let droppedTokens = 0;
   let tokens = tokensUntil(ports.journal, start.step);
-  let digests = ports.digests();
-  // The last step's record waits for its digests, which are made beside the next step's rollouts; so is the record.
-  let recorded: Promise<void> = handled(digests.then(() => {}));
+  // The digest of the adapter as it is, known when the last step is on record: digests and record are made beside the
+  // next step's rollouts.
+  let policy = handled(ports.digests().then(({ adapter }) => adapter));
+
+  /** A step's rollouts, as they are drawn: of no policy yet. */
+  async function draw(step: number): Promise<Episode[]> {
+    const taken = takePrompts(config.seed, ports.tasks.length, cursor, grpo.groupsPerStep);
+    cursor = taken.cursor;
+    ports.sampler.use(ports.trainer.adapter);
+    droppedTokens = 0;
+    const groups = await collect(stepSpecs(config, ports.tasks, taken.indices, step), rolloutSettings(config, ports), {
+      ...ports,
+      onProgress: (finished, total) => ports.onRollout?.(step, finished, total),
+      onDropped: (count) => {
+        droppedTokens += count;
+      },
+    });
+    return groups.flat();
+  }
+
   try {
     for (let step = start.step + 1; step <= steps; step++) {
       const began = ports.now();
       const firstUse = step - ((step - 1) % grpo.numIterations);
-      if (firstUse === step) {
-        const taken = takePrompts(config.seed, ports.tasks.length, cursor, grpo.groupsPerStep);
-        cursor = taken.cursor;
-        ports.sampler.use(ports.trainer.adapter);
-        droppedTokens = 0;
-        const groups = await collect(
-          stepSpecs(config, ports.tasks, taken.indices, step),
-          rolloutSettings(config, ports),
-          {
-            ...ports,
-            onProgress: (finished, total) => ports.onRollout?.(step, finished, total),
-            onDropped: (count) => {
-              droppedTokens += count;
-            },
-          },
-        );
-        await recorded;
-        const { adapter: policy } = await digests;
-        const episodes = groups.flat().map((episode) => ({ ...episode, policy }));
+      const drawn = firstUse === step ? await draw(step) : null;
+      const drawnBy = await policy;
+      if (drawn) {
+        const episodes = drawn.map((episode) => ({ ...episode, policy: drawnBy }));
         batch = { episodes, reference: { file: '', sha256: '', evidenceSha256: '' } };
-      } else {
-        await recorded;
-        batch ??= await readRollouts(ports, firstUse);
-      }
+      } else batch ??= await readRollouts(ports, firstUse);
       const { episodes } = batch;
       const rolledOut = ports.now();
       if (firstUse === step) {
-        const audit = await ports.auditRollouts(episodes, tasks, { step, policy: (await digests).adapter });
+        const audit = await ports.auditRollouts(episodes, tasks, { step, policy: drawnBy });
         await journalRefusal(ports.journal, step, episodes.length, audit.findings);
         refuse(step, audit.findings);
         duplicateRate = audit.duplicates.rate;
@@ -258,7 +262,7 @@ export async function train(config: RunConfig, ports: TrainPorts, start: SealedS
           throw error;
         });
       const trained = ports.now();
-      digests = ports.digests();
+      const digests = ports.digests();
       const rowMetrics = stepMetrics(episodes.map(metricRow), {
         groupSize: grpo.groupSize,
         scale: grpo.scaleRewards,
@@ -274,7 +278,7 @@ export async function train(config: RunConfig, ports: TrainPorts, start: SealedS
         [DROPPED_TOKENS]: firstUse === step ? droppedTokens : 0,
         step_time: seconds(began, trained),
       };
-      recorded = handled(
+      policy = handled(
         recordStep(ports, digests, episodes.length, {
           step,
           metrics,
@@ -288,15 +292,15 @@ export async function train(config: RunConfig, ports: TrainPorts, start: SealedS
       );
       const stop = ports.shouldStop(step);
       if (step % config.checkpoints.every === 0 || step === steps || stop) {
-        await recorded;
+        await policy;
         await ports.seal({ step, cursor });
       }
-      if (stop) return { step, cursor };
+      if (stop) return { step, cursor, adapter: await policy };
     }
-    return { step: steps, cursor };
+    return { step: steps, cursor, adapter: await policy };
   } catch (error) {
     // What a later step fails of must not keep a completed one from its record.
-    await recorded.catch(() => {});
+    await policy.catch(() => {});
     throw error;
   }
 }
@@ -309,13 +313,13 @@ function handled<T>(promise: Promise<T>): Promise<T> {
 
 type StepRecord = Extract<JournalEvent, { kind: 'step' }>['data'];
 
-/** Journals a completed step as soon as its digests are known. */
+/** Journals a completed step as soon as its digests are known. Returns the adapter's. */
 async function recordStep(
   { journal, onStep }: TrainPorts,
   digests: Promise<StateDigests>,
   rollouts: number,
   { step, metrics, ...rest }: Omit<StepRecord, 'adapterSha256' | 'optimizerSha256'>,
-): Promise<void> {
+): Promise<string> {
   const { adapter, optimizer } = await digests;
   await journal.append({ kind: 'audit', data: { step, rollouts, findings: [] } });
   await journal.append({
@@ -323,6 +327,7 @@ async function recordStep(
     data: { step, metrics, adapterSha256: adapter, optimizerSha256: optimizer, ...rest },
   });
   onStep?.(step, metrics);
+  return adapter;
 }
 
 /** `num_tokens` after a completed step, so that a resumed run counts on. */

@@ -273,13 +273,12 @@ export async function trainRun(run: ResolvedRunConfig, options: TrainRunOptions)
       start,
     );
     const finished = reached.step === config.steps;
-    const { adapter: adapterSha256 } = await trainStateDigests(await trainer.state(), initial.config);
     await journal.append({
       kind: 'run-end',
       data: {
         status: finished ? 'finished' : 'interrupted',
         step: reached.step,
-        adapterSha256,
+        adapterSha256: reached.adapter,
         reason: finished ? '' : 'asked to stop',
         seconds: (performance.now() - began) / 1000,
       },
@@ -288,7 +287,7 @@ export async function trainRun(run: ResolvedRunConfig, options: TrainRunOptions)
       output: options.folder ?? config.output,
       steps: reached.step,
       status: finished ? 'finished' : 'interrupted',
-      adapterSha256,
+      adapterSha256: reached.adapter,
     };
   } finally {
     await environment.stop();

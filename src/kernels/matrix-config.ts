@@ -26,7 +26,7 @@ export function matrixConfigs(adapter: GPUAdapter): MatrixConfig[] {
 }
 
 /** Workgroup memory of the largest product of few rows, in bytes (matrix-few-64x16x128). */
-export const largestStorage = 43_536;
+export const fewStorage = 43_536;
 
 /** Whether the family's kernels run: f16 operands, f32 results, 16x16x16 and 16x8x16, and subgroups of 32. */
 export function supportsMatrixFamily(adapter: GPUAdapter): boolean {
@@ -39,7 +39,7 @@ export function supportsMatrixFamily(adapter: GPUAdapter): boolean {
     adapter.features.has('shader-f16') &&
     subgroupMinSize === 32 &&
     subgroupMaxSize === 32 &&
-    adapter.limits.maxComputeWorkgroupStorageSize >= Math.max(largestStorage, wideStorage) &&
+    adapter.limits.maxComputeWorkgroupStorageSize >= Math.max(fewStorage, wideStorage) &&
     offers(16) &&
     offers(8)
   );

@@ -5,10 +5,10 @@ import { tmpdir } from 'node:os';
 import { join } from 'node:path';
 import { afterAll, beforeAll, describe, expect, test } from 'vitest';
 import { runExperiment } from '../../src/experiment/driver.ts';
-import { verifyExperiment } from '../../src/experiment/verify-node.ts';
 import type { BeforeWrite } from '../../src/lib/storage.ts';
 import { createNodeStorage } from '../../src/lib/storage-node.ts';
 import { renderedReport } from '../../workers/experiment/report-node.ts';
+import { folderFindings } from '../support/experiment-findings.ts';
 import {
   type Inputs,
   preparedPlan,
@@ -29,12 +29,6 @@ const attempt = async (plan: Prepared, options: SmallPortsOptions = {}) =>
 const contentOf = async ({ folder }: Prepared) => (await renderedReport(folder)).contentSha256;
 const checkpoint = ({ folder }: Prepared, step: number, file = '') =>
   join(folder, 'training/checkpoints', `step-00000${step}`, file);
-
-/** Findings about the folder's own files: the program may be worked on, and these rollouts are no episodes. */
-async function findings({ folder }: Prepared): Promise<string[]> {
-  const { checks } = await verifyExperiment(folder, renderedReport);
-  return checks.filter(({ name }) => !/audit$|froze/.test(name)).flatMap(({ detail }) => detail);
-}
 
 /** Stopped after three steps of training, of which the second and the third are sealed. */
 async function stopped(): Promise<Prepared> {
@@ -71,11 +65,11 @@ describe('J1 in an experiment', () => {
     damage(plan);
     // The pointer for people still names it.
     expect(readFileSync(join(plan.folder, 'training/checkpoints/latest'), 'utf8')).toBe('step-000003\n');
-    expect((await findings(plan)).join('\n')).toContain('training/checkpoints/step-000003');
+    expect((await folderFindings(plan)).join('\n')).toContain('training/checkpoints/step-000003');
     expect(await attempt(plan)).toMatchObject({ status: 'finished' });
     expect(await contentOf(plan)).toBe(wholeContent);
     expect(readdirSync(join(plan.folder, 'training/recovery')).join()).toContain('step-000003');
-    expect(await findings(plan)).toEqual([]);
+    expect(await folderFindings(plan)).toEqual([]);
   });
 
   test('keeps the older checkpoint when the disk is full at the next one, and goes on when it no longer is', async () => {
@@ -95,9 +89,9 @@ describe('J1 in an experiment', () => {
     });
     expect(existsSync(checkpoint(plan, 2, 'seal.json'))).toBe(true);
     expect(existsSync(checkpoint(plan, 4))).toBe(false);
-    expect(await findings(plan)).toEqual([]);
+    expect(await folderFindings(plan)).toEqual([]);
     expect(await attempt(plan)).toMatchObject({ status: 'finished' });
     expect(await contentOf(plan)).toBe(wholeContent);
-    expect(await findings(plan)).toEqual([]);
+    expect(await folderFindings(plan)).toEqual([]);
   });
 });

@@ -6,12 +6,12 @@ import { type DriverOptions, type ExperimentOutcome, runExperiment } from '../..
 import type { LoadedPlan } from '../../src/experiment/plan.ts';
 import { experimentProgress } from '../../src/experiment/progress.ts';
 import { experimentStatus } from '../../src/experiment/status-node.ts';
-import { verifyExperiment } from '../../src/experiment/verify-node.ts';
 import { readJournal } from '../../src/journal.ts';
 import { STAGES } from '../../src/journal-events.ts';
 import { streamWords } from '../../src/lib/rng.ts';
 import { createNodeStorage } from '../../src/lib/storage-node.ts';
-import { experimentReport, renderedReport } from '../../workers/experiment/report-node.ts';
+import { experimentReport } from '../../workers/experiment/report-node.ts';
+import { folderFindings, stopInTraining } from '../support/experiment-findings.ts';
 import {
   type Inputs,
   preparedPlan,
@@ -48,14 +48,6 @@ const refusal = (work: Promise<unknown>) =>
     (error: { name: string; code: string; message: string }) => error,
   );
 
-/** What `verify` finds. The rollouts of this training are no episodes, and the program may be worked on meanwhile. */
-async function findings({ folder }: Prepared): Promise<string[]> {
-  const { checks } = await verifyExperiment(folder, renderedReport);
-  const own = checks.filter(({ name }) => !/audit$|froze/.test(name));
-  expect(own.length).toBe(checks.length - 2);
-  return own.flatMap(({ detail }) => detail);
-}
-
 beforeAll(async () => {
   inputs = writeInputs(base);
   whole = await preparedPlan(base, inputs);
@@ -74,7 +66,7 @@ describe('an uninterrupted experiment', () => {
   });
 
   test('verifies without a device, its report rebuilt from the files', async () => {
-    expect(await findings(whole)).toEqual([]);
+    expect(await folderFindings(whole)).toEqual([]);
   });
 
   test('is not run a second time', async () => {
@@ -159,7 +151,7 @@ describe('an experiment that is killed', () => {
           const { open, next } = experimentProgress(await entriesOf(plan));
           killedIn.add(open ?? next ?? 'none');
           // What a kill leaves is a sound state, wherever it fell.
-          expect(await findings(plan), `killed in ${open ?? next}`).toEqual([]);
+          expect(await folderFindings(plan), `killed in ${open ?? next}`).toEqual([]);
         }
       }
       expect(finished).toBe(true);
@@ -198,15 +190,10 @@ describe('an experiment that is killed', () => {
 describe('a stop that was asked for', () => {
   test('closes the attempt in training with everything sealed, and needs --resume to go on', async () => {
     const plan = await preparedPlan(base, inputs);
-    let asked = false;
-    const change = (ports: Awaited<ReturnType<typeof smallPorts>>) => ({
-      stopRequested: () => asked,
-      train: async (...[run, options]: Parameters<typeof ports.train>) => {
-        asked = true;
-        return ports.train(run, options);
-      },
+    expect(await attempt(plan, once, { change: stopInTraining })).toMatchObject({
+      status: 'interrupted',
+      next: 'training',
     });
-    expect(await attempt(plan, once, { change })).toMatchObject({ status: 'interrupted', next: 'training' });
     expect(existsSync(join(plan.folder, 'training/checkpoints/step-000001/seal.json'))).toBe(true);
     expect(await experimentStatus(plan.folder)).toMatchObject({
       state: 'interrupted',

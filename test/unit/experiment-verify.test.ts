@@ -6,6 +6,7 @@ import { afterAll, beforeAll, describe, expect, test } from 'vitest';
 import { runExperiment } from '../../src/experiment/driver.ts';
 import { verifyExperiment } from '../../src/experiment/verify-node.ts';
 import { renderedReport, reportExperiment } from '../../workers/experiment/report-node.ts';
+import { stopInTraining } from '../support/experiment-findings.ts';
 import { preparedPlan, smallPorts, writeInputs } from '../support/experiment-fixture.ts';
 
 const base = mkdtempSync(join(tmpdir(), 'shaderl-verify-'));
@@ -67,15 +68,10 @@ beforeAll(async () => {
   await runExperiment(plan, await smallPorts(plan), { resume: false, qualificationOnly: false });
   whole = plan.folder;
   const other = await preparedPlan(base, inputs);
-  let asked = false;
-  const change = (ports: Awaited<ReturnType<typeof smallPorts>>) => ({
-    stopRequested: () => asked,
-    train: async (...[run, options]: Parameters<typeof ports.train>) => {
-      asked = true;
-      return ports.train(run, options);
-    },
+  await runExperiment(other, await smallPorts(other, { change: stopInTraining }), {
+    resume: false,
+    qualificationOnly: false,
   });
-  await runExperiment(other, await smallPorts(other, { change }), { resume: false, qualificationOnly: false });
   stopped = other.folder;
   for (const folder of [whole, stopped]) own.set(folder, new Set(await found(folder, () => {})));
 }, generous);

@@ -2,6 +2,7 @@
 // can neither include nor unroll. The tiles differ in what they load at a time and in who multiplies, never in the order
 // of a sum. Output: shaders/matrix-few-*.wgsl.
 import { type FewTile, stagesOf } from '../../src/kernels/matrix-few-tiles.ts';
+import { plus, subgroupMatrices } from '../shader-text.ts';
 
 /** Columns of W that one matrix holds. */
 const block = 16;
@@ -54,11 +55,7 @@ function header(tile: FewTile): string {
 // barrier and waits there for the stage after this one. Loads for ${ahead} stage${ahead > 1 ? 's are' : ' is'} on the way while as many are multiplied.
 // LoRA's term and what stands in out are fetched before the weights, or (LATE) beside them by the subgroups that finish
 // alone: which is faster depends on the shape.
-enable f16;
-enable subgroups;
-enable chromium_experimental_subgroup_matrix;
-diagnostic(off, chromium.subgroup_matrix_uniformity);
-`;
+${subgroupMatrices}`;
 }
 
 function declarations(tile: FewTile): string {
@@ -172,9 +169,6 @@ function bases(tile: FewTile, buffer: number) {
   const { stride } = numbersOf(tile);
   return { w: buffer * tile.columns * stride, x: (2 * tile.columns + buffer * tile.rows) * stride };
 }
-
-/** `a + b` as text, without a part that is zero: literal offsets need no bound. */
-const plus = (a: string, b: number) => (a === '' ? `${b}u` : b === 0 ? a : `${a} + ${b}u`);
 
 function loads(tile: FewTile, set: number, stage: string, indent: string, word = ''): string[] {
   const { w, x, atOnce, quads } = numbersOf(tile);

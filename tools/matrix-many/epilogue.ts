@@ -1,7 +1,7 @@
 // The epilogues of the products of many rows: what a sum comes to, and its way to out.
 // Not the sums. Invariant: the operations on an output are those of matrix-matmul and matrix-matmul-lora, as their heads
 // have them, whatever the tile.
-import { each, plus } from './text.ts';
+import { each, plus } from '../shader-text.ts';
 
 const put = (lora: boolean) => `// Four sums to out. Columns past the last stay as they are.
 fn put(m: u32, n: u32, sum: vec4<u32>${lora ? ', delta: vec4<f32>' : ''}) {

@@ -1,15 +1,11 @@
 // The text of the products of many rows by subgroup matrices: matrix-matmul, its form with LoRA, and the wide form of
 // that, from one template, because WGSL can neither include nor unroll and the driver keeps arrays of matrices in memory.
 // The forms differ in tile and epilogue, never in the order of a sum. Output: shaders/matrix-matmul{,-lora,-lora-wide}.wgsl.
+import { each, plus, subgroupMatrices } from '../shader-text.ts';
 import { loraEpilogue, plainEpilogue, wideFinish } from './epilogue.ts';
 import { formHeader, formNames, type ManyForm } from './header.ts';
-import { each, plus } from './text.ts';
 
-const declarations = `enable f16;
-enable subgroups;
-enable chromium_experimental_subgroup_matrix;
-diagnostic(off, chromium.subgroup_matrix_uniformity);
-
+const declarations = `${subgroupMatrices}
 alias Left = subgroup_matrix_left<f16, 16, 16>;
 alias Right = subgroup_matrix_right<f16, 16, 16>;
 alias Sum = subgroup_matrix_result<f32, 16, 16>;
