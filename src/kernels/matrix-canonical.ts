@@ -31,7 +31,8 @@ export interface MatrixCanonicalResult {
 
 const rows = 128;
 const columns = 200;
-const k = 2048;
+/** Terms: a multiple of what every tile takes in a round. */
+const k = 1536;
 
 /** Runs of rows that a kernel is given: from where, and how many at a time. */
 const schedules: readonly { tile: LowTile | 'narrow' | 'tall'; first: number; count: number }[] = [

@@ -7,7 +7,7 @@ export interface FewTile {
   /** The shader's name after `matrix-few-`. */
   readonly name: string;
   /** Subgroups of 32 lanes in a workgroup. */
-  readonly subgroups: 4 | 8;
+  readonly subgroups: 3 | 4 | 6 | 8;
   /** Outputs of a workgroup: rows at most, columns. */
   readonly rows: 8 | 16 | 64;
   readonly columns: 16 | 32;
@@ -41,12 +41,16 @@ function tile(
 export const fewTiles = [
   tile(8, [8, 16, 256], 2),
   tile(4, [8, 16, 128], 2),
+  tile(3, [8, 16, 96], 2),
   tile(4, [8, 32, 32], 1),
   tile(8, [16, 16, 256], 2),
   tile(4, [16, 16, 128], 2),
+  tile(6, [16, 16, 96], 2),
   tile(8, [16, 32, 128], 2),
   tile(4, [16, 32, 32], 1),
   tile(8, [64, 16, 128], 2, 2),
+  tile(6, [64, 16, 96], 2, 2),
+  tile(6, [64, 32, 96], 2, 2),
   tile(8, [64, 32, 64], 2, 2),
   tile(4, [64, 32, 32], 1, 2),
 ] as const satisfies readonly FewTile[];
@@ -59,14 +63,19 @@ export function roundOf(few: FewTile): number {
 /** The largest number of rows that these kernels take. */
 export const mostFewRows = 64;
 
-/** Tiles in the order of preference: for few columns, and for more. */
+/** Tiles in the order of preference: for few columns, and for more; the last ones take what the first cannot divide. */
 const preferred: Record<FewTile['rows'], (columns: number) => string[]> = {
-  8: (columns) => (columns <= 3072 ? ['8x16x256', '8x16x128', '8x32x32'] : ['8x16x128', '8x32x32']),
-  16: (columns) =>
-    columns <= 3072
-      ? ['16x16x256', '16x16x128', '16x32x32']
-      : [columns <= 6144 ? '16x16x128' : '16x32x128', '16x32x32'],
-  64: (columns) => (columns <= 3072 ? ['64x16x128', '64x32x64', '64x32x32'] : ['64x32x64', '64x32x32']),
+  8: (columns) => [...(columns <= 3072 ? ['8x16x256'] : []), '8x16x128', '8x16x96', '8x32x32'],
+  16: (columns) => [
+    ...(columns <= 3072 ? ['16x16x256', '16x16x128'] : [columns <= 6144 ? '16x16x128' : '16x32x128']),
+    '16x16x96',
+    '16x32x32',
+  ],
+  64: (columns) => [
+    ...(columns <= 3072 ? ['64x16x128', '64x32x64'] : ['64x32x64']),
+    columns <= 2112 ? '64x16x96' : '64x32x96',
+    '64x32x32',
+  ],
 };
 
 /** How a product of at most 64 rows with `columns` rows of W and `k` (a multiple of 64) terms runs. */
