@@ -16,6 +16,8 @@ export interface KernelBinding {
 export interface Kernel {
   /** The stem of shaders/<name>.wgsl. */
   readonly name: string;
+  /** WGSL to compile in place of that file. Pipelines are found by name, so a text of its own has a name of its own. */
+  readonly source?: string;
   readonly bindings: readonly KernelBinding[];
   readonly params: readonly (readonly [name: string, type: ScalarType])[];
   /** Pipeline-overridable constants, with the values used where a dispatch gives none. */

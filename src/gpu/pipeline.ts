@@ -61,8 +61,10 @@ function keyOf(kernel: Kernel, constants: Readonly<Record<string, number>>) {
   return { key: `${kernel.name}|${list.join(',')}`, all };
 }
 
+const textOf = ({ name, source }: Kernel): string => source ?? loadWgsl(`${name}.wgsl`);
+
 const moduleOf = (gpu: Gpu, kernel: Kernel): GPUShaderModule =>
-  gpu.device.createShaderModule({ label: `shaders/${kernel.name}.wgsl`, code: loadWgsl(`${kernel.name}.wgsl`) });
+  gpu.device.createShaderModule({ label: `shaders/${kernel.name}.wgsl`, code: textOf(kernel) });
 
 function entryOf(
   kernel: Kernel,
@@ -146,7 +148,7 @@ export async function compileAhead(
 /** Compiles a shader for its messages alone: throws KernelError with file:line:column of every error. */
 export async function checkShader(gpu: Gpu, kernel: Kernel): Promise<void> {
   gpu.device.pushErrorScope('validation');
-  const module = gpu.device.createShaderModule({ label: kernel.name, code: loadWgsl(`${kernel.name}.wgsl`) });
+  const module = gpu.device.createShaderModule({ label: kernel.name, code: textOf(kernel) });
   const info = await gpu.wait(`compiling ${kernel.name}`, module.getCompilationInfo());
   await gpu.wait(`compiling ${kernel.name}`, gpu.device.popErrorScope());
   const errors = info.messages.filter((m) => m.type === 'error');
