@@ -73,6 +73,7 @@ const preferred: Record<FewTile['rows'], (columns: number) => string[]> = {
   ],
   64: (columns) => [
     ...(columns <= 3072 ? ['64x16x128', '64x32x64'] : ['64x32x64']),
+    // Up to 132 workgroups of 16 columns: one for each processor of the device that was measured.
     columns <= 2112 ? '64x16x96' : '64x32x96',
     '64x32x32',
   ],

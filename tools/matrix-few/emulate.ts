@@ -1,5 +1,5 @@
 // Runs the cases of tiles of few rows without subgroup matrices, on whatever adapter there is:
-// `npx tsx tools/matrix-few/emulate.ts TILE...` (all tiles: half an hour on a software adapter).
+// `npx tsx tools/matrix-few/emulate.ts TILE...` (none: all tiles; four of them took some ten minutes on two busy cores).
 import { openGpu } from '../../src/gpu/device.ts';
 import { fewKernel } from '../../src/kernels/matrix-few.ts';
 import { fewTiles } from '../../src/kernels/matrix-few-tiles.ts';

@@ -25,7 +25,11 @@ fn element(held: Matrix, row: u32, k: u32) -> f32 {
 }
 
 fn four(held: Matrix, row: u32, k: u32) -> vec4<f32> {
-  return vec4<f32>(element(held, row, k), element(held, row + 1u, k), element(held, row + 2u, k), element(held, row + 3u, k));
+  return vec4<f32>(
+    element(held, row, k),
+    element(held, row + 1u, k),
+    element(held, row + 2u, k),
+    element(held, row + 3u, k));
 }
 
 fn product(left: Matrix, right: Matrix, before: Sum) -> Sum {
